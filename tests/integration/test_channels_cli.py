@@ -45,6 +45,8 @@ def test_functions_are_listed_allowed_and_disallowed(run: Dibs, db: psycopg.Conn
     assert "may be run" in run("functions").out
     assert "DI071" not in run("functions", "allow", "dibs.envelope_error(text)", code=1).out
     assert "may no longer be run" in run("functions", "disallow", "shop.work").out
+    run("functions", "allow", "shop.work(jsonb)")
+    assert "shop.work may no longer be run" in run("functions", "disallow", "shop.work(jsonb)").out
     assert run("functions", "disallow", "shop.work", "--json", code=1).json["was_allowed"] is False
 
 

@@ -20,6 +20,7 @@ from dibs.cli.app import dibs as app
 from dibs.cli.commands.jobs import COLUMNS
 from dibs.cli.help import COMMANDS, EXAMPLES
 from dibs.cli.output import Output
+from dibs.policy import FOREVER
 from tests.integration.test_cli import UNKNOWN, Dibs
 
 if TYPE_CHECKING:
@@ -265,7 +266,7 @@ def test_long_commands_say_how_far_they_are(
     pruned = run("maintain", "--prune-only")
     assert re.search(r"^\d+ days dropped of \d+, about \w+ left$", pruned.err, re.MULTILINE)
     assert re.match(r"[1-9]\d* days dropped", pruned.out)
-    assert run("maintain", "--prune-only", "--json").json == {"days": 0, "rows": 0, "locked": []}
+    assert run("maintain", "--prune-only", "--json").json == {"days": 0, "rows": 0, "locked": [], "crowded": []}
 
 
 def test_a_bar_says_how_much_is_left() -> None:
@@ -353,3 +354,102 @@ def test_durations_are_the_same_everywhere(run: Dibs) -> None:
             if isinstance(option, click.Option) and re.search(r"\bin seconds\b", option.help or ""):
                 raise AssertionError(f"{path} {option.opts}: {option.help}")
     assert json.loads(run("--version", "--json").out)
+
+
+# Options that would change more, or less, than they say
+
+
+@pytest.mark.parametrize("option", ["--queue", "--kind", "--group", "--dedup-key", "--reason", "--failure"])
+def test_an_empty_condition_is_refused(run: Dibs, client: dibs.Client, option: str) -> None:
+    made = client.enqueue("q", "newsletter")
+    for verb in ("cancel", "delete", "retry", "jobs", "export"):
+        refused = run(
+            verb, option, "", "--state", "ready", *(["--yes"] if verb in {"cancel", "delete"} else []), code=2
+        )
+        assert "is empty" in refused.err
+    assert client.status(made.id).state == "ready"
+
+
+def test_an_id_with_an_empty_queue_is_not_cancelled(run: Dibs, client: dibs.Client) -> None:
+    made = client.enqueue("q", "k")
+    assert "is empty" in run("cancel", made.id, "-q", "", code=2).err
+    assert client.status(made.id).state == "ready"
+
+
+def test_max_is_refused_where_it_does_not_count(run: Dibs, client: dibs.Client) -> None:
+    one, two = client.enqueue("q", "k", dedup_key="d"), client.enqueue("q", "k")
+    assert "--max is for a filter" in run("cancel", one.id, two.id, "-n", 1, code=2).err
+    assert "--max is for a filter" in run("cancel", "-q", "q", "--dedup-key", "d", "-n", 1, code=2).err
+    assert client.queues.depth("q").ready == 2
+
+
+def test_a_name_given_twice_is_refused(run: Dibs, client: dibs.Client) -> None:
+    client.enqueue("q", "k")
+    assert "n is given twice" in run("jobs", "--payload", "n=1", "--payload", "n=2", code=2).err
+    assert "a is given twice" in run("jobs", "--header", "a=1", "--header", "a=2", code=2).err
+    assert "gpu is given twice" in run("enqueue", "q", "k", "--resource", "gpu=1", "--resource", "gpu=2", code=2).err
+    assert "a is given twice" in run("enqueue", "q", "k", "--header", "a=1", "--header", "a=2", code=2).err
+    assert client.queues.depth("q").ready == 1
+
+
+def test_an_id_has_four_digits(run: Dibs) -> None:
+    assert "is not a job's id" in run("show", "a---", code=2).err
+
+
+def test_a_crowded_day_does_not_keep_prune_busy(run: Dibs, client: dibs.Client, clock: Clock) -> None:
+    client.enqueue_many([dibs.NewJob(queue="q", kind="k", ttl=FOREVER) for _ in range(1001)])
+    clock.move(40 * 86400)
+    pruned = run("maintain", "--prune-only", "--json").json
+    assert pruned["locked"] == []
+    [crowded] = pruned["crowded"]
+    assert crowded.startswith("job_")
+    assert f"too many jobs to drop it: {crowded}" in run("maintain", "--prune-only").out
+    assert client.queues.depth("q").ready == 1001
+
+
+def test_a_refused_export_leaves_the_last_one(run: Dibs, client: dibs.Client, tmp_path: Path) -> None:
+    client.enqueue("q", "k")
+    path = tmp_path / "jobs.jsonl"
+    path.write_text("the last export\n")
+    run("export", "deadbeef", "-o", path, code=4)
+    assert path.read_text() == "the last export\n"
+    refused = run("export", "-o", tmp_path / "nowhere" / "jobs.jsonl", code=1)
+    assert "nowhere/jobs.jsonl cannot be written: No such file" in refused.err
+
+
+def test_csv_in_parts_has_one_heading(run: Dibs) -> None:
+    written = run("enqueue", "q", "k", "--many", "--csv", stdin="1\n2\n3\n").out.splitlines()
+    assert written[0] == "id,outcome"
+    assert [line.partition(",")[2] for line in written[1:]] == ["enqueued"] * 3
+
+
+def test_duplicates_are_counted_apart(run: Dibs) -> None:
+    assert run("enqueue", "q", "k", "--many", "--dedup", stdin="1\n1\n2\n").out == "enqueued 2 jobs; 1 duplicate\n"
+
+
+def test_totals_take_no_time(run: Dibs) -> None:
+    for option in (["--since", "2h"], ["--every", "1m"], ["--by", "queue"]):
+        assert f"{option[0]} is not for --totals" in run("stats", "--totals", *option, code=2).err
+
+
+def test_the_zone_of_a_schedule_is_its_own(run: Dibs, client: dibs.Client) -> None:
+    client.schedules.set("s", dibs.NewJob(queue="q", kind="k"), cron="0 9 * * *")
+    assert "--zone is for --cron" in run("schedules", "preview", "s", "--zone", "Europe/Berlin", code=2).err
+
+
+def test_a_port_is_a_port(run: Dibs) -> None:
+    assert "65535" in run("web", "--port", 99999, code=2).err
+    assert "65535" in run("demo", "--web", "--port", 99999, code=2).err
+
+
+def test_the_options_of_psql_are_its_own(run: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+
+    class Server:
+        def psql(self, *args: str) -> int:
+            given.extend(args)
+            return 0
+
+    monkeypatch.setattr("dibs.cli.commands.embedded.ensure_running", Server)
+    run("embedded", "psql", "--csv", "-c", "select 1", "--dsn")
+    assert given == ["--csv", "-c", "select 1", "--dsn"]

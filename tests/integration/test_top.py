@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,8 @@ from textual.widgets import DataTable, Static
 import dibs
 from dibs.cli.top.page import Page
 from dibs.cli.top.screens import JobScreen, Question
+from dibs.cli.top.snapshot import Snapshot, read_snapshot
+from dibs.cli.top.views import order
 from dibs.client.bounded import BoundedClient
 from dibs.states import State
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from textual.pilot import Pilot
+
+    from dibs.client.client_async import AsyncClient
 
 pytestmark = pytest.mark.once
 
@@ -108,6 +113,41 @@ async def test_sorting_and_filtering(client: dibs.Client, dsn: str) -> None:
         assert [row[0] for row in rows(pilot)] == ["b", "c", "a"]
         await pilot.press("slash", "c", "enter")
         assert [row[0] for row in rows(pilot)] == ["c"]
+
+
+async def test_missing_numbers_come_last(client: dibs.Client, dsn: str) -> None:
+    client.queues.set("empty")
+    client.enqueue("full", "k")
+    async with page(dsn) as pilot:
+        await pilot.press(*"sssssss")
+        assert [row[0] for row in rows(pilot)] == ["full", "empty"]
+
+
+def test_zero_seconds_can_be_sorted() -> None:
+    spans = [timedelta(1), timedelta(0)]
+    assert sorted(spans, key=order) == [timedelta(0), timedelta(1)]
+
+
+async def test_a_read_may_take_longer_than_the_time_between_two(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slowly(client: AsyncClient) -> Snapshot:
+        await asyncio.sleep(20 * every)
+        return await read_snapshot(client)
+
+    every = 0.02
+    monkeypatch.setattr("dibs.cli.top.page.read_snapshot", slowly)
+    async with BoundedClient(dsn, timeout=5, read_only=False) as client:
+        app = Page(client, "shop", every)
+        async with app.run_test() as pilot:
+            await until(pilot, lambda: app.seen is not None)
+
+
+async def test_a_running_job_is_not_run_again(client: dibs.Client, dsn: str) -> None:
+    fill(client)
+    async with page(dsn) as pilot:
+        await pilot.press("2", "r")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Question))
+        await pilot.press("y")
+        await until(pilot, lambda: any("only a dead job" in str(n.message) for n in pilot.app._notifications))
 
 
 async def test_a_job_is_looked_at_and_run_again(client: dibs.Client, dsn: str) -> None:

@@ -82,7 +82,7 @@ def change(
 ) -> Exit:
     """Make a change, or only count its jobs, and report it. Fail if jobs were named and none can be changed.
 
-    The jobs are counted first, for a few seconds, so that the progress bar has a total.
+    With --yes, the jobs of a filter are counted first, for a few seconds, so that the progress bar has a total.
     """
     total = counted(session.output, ask, most) if yes and not named and not session.as_json else None
     with counting(session.output, done if yes else "found", total) as advance:

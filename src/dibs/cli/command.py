@@ -62,10 +62,11 @@ limit_option = click.option(
 class Documented(click.Command):
     """A command with the shared options, and an example in its help."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, shared: bool = True, **kwargs: Any) -> None:
         kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"]})
         super().__init__(*args, **kwargs)
-        self.params.extend(_shared())
+        if shared:
+            self.params.extend(_shared())
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write an example."""
@@ -80,6 +81,8 @@ class Command(Documented):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse an option given twice if only the last one would count."""
+        if ctx.resilient_parsing:  # A shell completes.
+            return super().parse_args(ctx, args)
         _, _, order = self.make_parser(ctx).parse_args(list(args))
         given = [p for p in order if isinstance(p, click.Option) and not (p.multiple or p.is_flag)]
         for option in given:

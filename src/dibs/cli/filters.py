@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from dibs.cli.types import DEAD_STATES, JOB_ID, KIND, PAIR, PAST, QUEUE, STATES_OF
+from dibs.cli.types import DEAD_STATES, JOB_ID, KIND, PAIR, PAST, QUEUE, STATES_OF, by_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,16 +20,28 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
+
+def _text_option(*names: str, **attrs: Any) -> Callable[[F], F]:
+    return click.option(*names, callback=_refuse_empty, **attrs)
+
+
+def _refuse_empty(_: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse an empty text, such as that of an unset variable: without its condition the filter would be wider."""
+    if value == "":
+        raise click.UsageError(f"{param.opts[-1]} is empty")
+    return value
+
+
 OPTIONS = (
     click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]"),
-    click.option("-q", "--queue", type=QUEUE, help="Only of this queue."),
-    click.option("-k", "--kind", type=KIND, help="Only of this kind."),
+    _text_option("-q", "--queue", type=QUEUE, help="Only of this queue."),
+    _text_option("-k", "--kind", type=KIND, help="Only of this kind."),
     click.option("-s", "--state", "states", type=STATES_OF, multiple=True, help="Only in this state; several add up."),
     click.option("--dead", is_flag=True, help="The same as --state dead: all that ended badly."),
-    click.option("--group", help="Only of this group."),
-    click.option("--dedup-key", help="Only with this key, of the queue."),
-    click.option("--reason", help="Only with this text in the reason or the last error; % stands for anything."),
-    click.option("--failure", help="Only failures with this fingerprint: dibs failures lists them."),
+    _text_option("--group", help="Only of this group."),
+    _text_option("--dedup-key", help="Only with this key, of the queue."),
+    _text_option("--reason", help="Only with this in the reason or the last error; with a %, as a pattern of LIKE."),
+    _text_option("--failure", help="Only failures with this fingerprint: dibs failures lists them."),
     click.option("--payload", type=PAIR, multiple=True, metavar="KEY=VALUE", help="Only with this in the payload."),
     click.option("--header", type=PAIR, multiple=True, metavar="NAME=VALUE", help="Only with this header."),
     click.option("--since", type=PAST, help="Only enqueued since this time, or this long ago: 1h."),
@@ -55,8 +67,8 @@ def read_filter(session: Session, client: Client, given: dict[str, Any]) -> JobF
         "ids": [session.job_id(client, id) for id in given["ids"]],
         "states": list(dict.fromkeys(states)),
         "reason": _pattern(given["reason"]),
-        "payload": dict(map(_value, given["payload"])),
-        "headers": dict(given["header"]),
+        "payload": dict(map(_value, by_name(given["payload"]).items())),
+        "headers": by_name(given["header"]),
         **{name: moment(client, given[option]) for option, name in TIMES.items()},
     }
     found: JobFilter = {name: value for name, value in asked.items() if value}  # type: ignore[assignment]

@@ -33,7 +33,7 @@ FOLDER = "DIBS_METRICS_FOLDER"
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Endpoints:
     """The places where a worker shows its health and metrics."""
 
     host: str
@@ -68,7 +68,7 @@ class Shown:
             yield
 
 
-async def work(app: App, settings: WorkerSettings, shown: Shown) -> Worker:
+async def work(app: App, settings: WorkerSettings, endpoints: Endpoints) -> Worker:
     """Work until a signal or an operator says stop. Return the worker, which knows its result."""
     worker, guard = Worker(app, settings), Guard()
     worker.on_operator_stop = _stopping(worker, guard)
@@ -81,13 +81,13 @@ async def work(app: App, settings: WorkerSettings, shown: Shown) -> Worker:
             await _share(app, stack)
         else:
             metrics = None
-            if shown.metrics is not None:
+            if endpoints.metrics is not None:
                 client = AsyncClient(app.dsn, pool_size=1)
                 stack.push_async_callback(client.close)
                 metrics = Prometheus(app.events, client).page
-            await stack.enter_async_context(shown.serve(pages(worker.trouble, worker.unready), metrics))
-        if shown.health_file is not None:
-            path = file_of_child(shown.health_file)
+            await stack.enter_async_context(endpoints.serve(pages(worker.trouble, worker.unready), metrics))
+        if endpoints.health_file is not None:
+            path = file_of_child(endpoints.health_file)
             stack.enter_context(keep_fresh(path, lambda: worker.trouble() or worker.unready()))
         await worker.run()
     return worker

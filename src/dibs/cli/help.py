@@ -10,7 +10,7 @@ GROUPS = {
     ),
     "Operate": ("audit", "doctor", "maintain", "sql", "grants", "embedded", "uninstall"),
 }  # fmt: skip
-"""Every command by topic, in the order of the help; ``commands/x.py`` holds the function ``x``."""
+"""Every command by topic, in the order of the help; the module or package ``commands.x`` has the function ``x``."""
 
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 

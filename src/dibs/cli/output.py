@@ -19,8 +19,12 @@ from dibs.units import spoken
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-GAP, LEAST, ENOUGH = 2, 8, 20
-"""Widths of a table: between two columns, the least of the last column, and its width before others make room."""
+GAP = 2
+"""The space between two columns."""
+LEAST = 8
+"""The least width of the last column."""
+ENOUGH = 20
+"""The width of the last column that other columns make room for."""
 
 WIDE = 1000
 """The width when output is piped: no line is wrapped or cut."""
@@ -45,6 +49,7 @@ class Output:
     def __init__(self, *, as_json: bool = False) -> None:
         self.as_json = as_json
         self.as_csv = False
+        self._csv_heading: list[str] | None = None
         self.out = _console(sys.stdout.isatty(), stderr=False)
         self.err = _console(sys.stderr.isatty(), stderr=True)
 
@@ -60,11 +65,24 @@ class Output:
     def json(self, value: Any) -> None:
         """Print one JSON document on one line; with --csv, lines of CSV."""
         if self.as_csv:
-            sys.stdout.write(as_csv(plain(value)))
+            self._csv(plain(value))
             sys.stdout.flush()
             return
         sys.stdout.write(msgspec.json.encode(plain(value)).decode() + "\n")
         sys.stdout.flush()
+
+    def _csv(self, value: Any) -> None:
+        """Print a list as a line of CSV for each of its objects; anything else as one line.
+
+        The names of the columns come first, and again if they differ from those printed before.
+        """
+        rows = value if isinstance(value, list) else [value]
+        rows = [row if isinstance(row, dict) else {"value": row} for row in rows]
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        if names and names != self._csv_heading:
+            self._csv_heading = names
+            sys.stdout.write(csv_lines([names]))
+        sys.stdout.write(lines("csv", rows, names))
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Print rows under a heading. A column named ``>n`` holds numbers; a state gets its colour.
@@ -125,14 +143,6 @@ def fitting(columns: Sequence[str], widths: Sequence[int], width: int) -> list[i
 
 def _total(widths: Sequence[int], kept: Sequence[int]) -> int:
     return sum(widths[n] + GAP for n in kept) - GAP
-
-
-def as_csv(value: Any) -> str:
-    """Format a list as a line of CSV for each of its objects, under their names; anything else as one line."""
-    rows = value if isinstance(value, list) else [value]
-    rows = [row if isinstance(row, dict) else {"value": row} for row in rows]
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    return csv_lines([names]) + lines("csv", rows, names) if names else ""
 
 
 def _console(terminal: bool, *, stderr: bool) -> Console:

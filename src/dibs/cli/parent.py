@@ -24,7 +24,7 @@ from dibs.worker.pulse import Pulse, watched
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from dibs.cli.foreground import Shown
+    from dibs.cli.foreground import Endpoints
     from dibs.runtime.http import Route
 
 DSN = "DIBS_PARENT_DSN"
@@ -32,7 +32,13 @@ DSN = "DIBS_PARENT_DSN"
 
 
 async def run_children(
-    count: int, events: Events, shown: Shown, locate: Callable[[], str | None], reload: bool, drain: bool, grace: float
+    count: int,
+    events: Events,
+    endpoints: Endpoints,
+    locate: Callable[[], str | None],
+    reload: bool,
+    drain: bool,
+    grace: float,
 ) -> int:
     """Run the workers until a signal says stop. Return the exit status."""
     children = Children(
@@ -53,18 +59,18 @@ async def run_children(
             os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
             watching = asyncio.create_task(_reload(children, events))
             stack.callback(watching.cancel)
-        metrics = None if shown.metrics is None else _metrics(events, locate(), stack)
+        metrics = None if endpoints.metrics is None else _share_metrics(events, locate(), stack)
 
         pulse = Pulse(Events())  # The workers report outages; the probes of the parent need to know of them.
-        if shown.is_probed and (dsn := locate()):
+        if endpoints.is_probed and (dsn := locate()):
             await stack.enter_async_context(watched(dsn, pulse))
 
         def unready() -> str | None:
             return "not all worker processes run" if children.missing else pulse.trouble()
 
-        await stack.enter_async_context(shown.serve(pages(lambda: None, unready), metrics))
-        if shown.health_file is not None:
-            stack.enter_context(keep_fresh(shown.health_file, unready))
+        await stack.enter_async_context(endpoints.serve(pages(lambda: None, unready), metrics))
+        if endpoints.health_file is not None:
+            stack.enter_context(keep_fresh(endpoints.health_file, unready))
         return await children.run()
 
 
@@ -82,7 +88,11 @@ def without_dsn(arguments: Sequence[str]) -> Iterator[str]:
             yield word
 
 
-def _metrics(events: Events, dsn: str | None, stack: AsyncExitStack) -> Route:
+def _share_metrics(events: Events, dsn: str | None, stack: AsyncExitStack) -> Route:
+    """Tell the children where to share their metrics. Return the route to all of them.
+
+    Without a DSN the metrics of the database are missing.
+    """
     # The folder holds the children's sockets, and a socket's path must be short.
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dibs-"))
     os.environ[FOLDER] = folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 import click
@@ -20,13 +20,16 @@ from dibs.states import DEAD, State
 from dibs.units import duration, rate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from dibs.db.calls import Call
 
     _ParamType = click.ParamType[Any]
 else:
     _ParamType = click.ParamType  # Generic in newer releases of click only.
+
+
+T = TypeVar("T")
 
 
 class Read(_ParamType):
@@ -93,7 +96,7 @@ def _past(text: str) -> datetime | timedelta:
 def _id(text: str) -> IdGiven:
     if re.fullmatch(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", text, re.IGNORECASE):
         return UUID(text)
-    if not re.fullmatch(r"[0-9a-f-]{4,35}", text, re.IGNORECASE) or len(text.replace("-", "")) > 32:
+    if not re.fullmatch(r"[0-9a-f-]{4,35}", text, re.IGNORECASE) or not 4 <= len(text.replace("-", "")) <= 32:
         raise ValueError(
             f"{text!r} is not a job's id; an id looks like 0199f3a2-7c1e-7b02-a1f4-5d0c9a3be871, and 4 characters of "
             "its beginning will do if they say which job is meant"
@@ -129,6 +132,16 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise ValueError(f"{text!r} is not a name and a value; write user_id=42")
     return name, value
+
+
+def by_name(pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
+    """Return the values by their names; refuse a name that is given twice."""
+    found: dict[str, T] = {}
+    for name, value in pairs:
+        if name in found:
+            raise click.UsageError(f"{name} is given twice")
+        found[name] = value
+    return found
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -183,6 +196,7 @@ QUEUE = Stored("queue", str, calls.names.queues)
 KIND = Stored("kind", str, calls.names.kinds)
 SCHEDULE = Stored("schedule", str, calls.names.schedules)
 PAIR = Read("name=value", _pair)
+PORT = click.IntRange(0, 65535)
 JSON = Read("json", _json)
 HEADER = Read("name=value", _header)
 UNITS = Read("name=units", _units)

@@ -32,9 +32,12 @@ MEANING = {
 def cancel(session: Session, /, because: str, most: int | None, yes: bool, **given: Any) -> Exit:
     """Cancel jobs by id or by dedup key, at once; or all that a filter chooses, with --yes.
 
-    Exits with 4 if one does not exist, or with 1 if one had already ended or none matches.
+    By id or key it exits with 4 if a job does not exist, and with 1 if one had already ended.
     """
     named = {name for name, value in given.items() if value}
+    has_filter = named not in ({"ids"}, {"queue", "dedup_key"})
+    if most is not None and not has_filter:
+        raise click.UsageError("--max is for a filter, not for ids or a dedup key")
     with session.client() as client:
         if named == {"ids"}:
             ids = [session.job_id(client, id) for id in given["ids"]]

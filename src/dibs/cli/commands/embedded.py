@@ -53,7 +53,7 @@ def status(session: Session) -> Exit:
     return Exit.OK if found.running else Exit.FAILED
 
 
-@embedded.command(context_settings={"ignore_unknown_options": True})
+@embedded.command(shared=False, context_settings={"ignore_unknown_options": True})
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def psql(args: tuple[str, ...]) -> int:
     """Open psql on it; ARGS are psql's."""

@@ -14,7 +14,7 @@ from dibs.cli.command import Command
 from dibs.cli.payload import read_payload
 from dibs.cli.progress import counting
 from dibs.cli.session import Session, pass_session
-from dibs.cli.types import BACKOFF, DURATION, DURATION_OR_NONE, HEADER, MOMENT, QUEUE, UNITS, WHOLE_ID
+from dibs.cli.types import BACKOFF, DURATION, DURATION_OR_NONE, HEADER, MOMENT, QUEUE, UNITS, WHOLE_ID, by_name
 from dibs.errors import DibsError
 from dibs.job import NewJob
 from dibs.policy import FOREVER
@@ -70,10 +70,8 @@ def enqueue(
     """Enqueue a job of KIND to QUEUE. PAYLOAD is JSON; - reads it from standard input."""
     _check(payload, file, raw, many, options)
     given = {name: value for name, value in options.items() if value is not None and value != ()}
-    if "headers" in given:
-        given["headers"] = dict(given["headers"])
-    if "resources" in given:
-        given["resources"] = dict(given["resources"])
+    for name in {"headers", "resources"} & given.keys():
+        given[name] = by_name(given[name])
     if click.get_current_context().get_parameter_source("ttl") is not ParameterSource.DEFAULT:
         given.setdefault("ttl", FOREVER)
     if many:
@@ -102,21 +100,27 @@ def _check(payload: str | None, file: BinaryIO | None, raw: bool, many: bool, op
 def _enqueue_lines(session: Session, lines: BinaryIO, queue: str, kind: str, options: dict[str, Any]) -> None:
     """Enqueue a job for each line; each batch is a separate transaction."""
     jobs = _jobs(lines, queue, kind, options)
-    done = 0
+    read = duplicates = 0
     try:
         with session.client() as client, counting(session.output, "enqueued") as advance:
             while batch := list(islice(jobs, BATCH)):
                 made = client.enqueue_many(batch)
-                done += len(made)
+                read += len(made)
+                duplicates += sum(m.outcome == "duplicate" for m in made)
                 advance(len(made))
                 if session.as_json:
                     for m in made:
                         session.output.json({"id": m.id, "outcome": m.outcome})
     except (DibsError, click.ClickException):
-        session.output.note(f"{done} jobs were enqueued before this:")
+        session.output.note(f"{read - duplicates} jobs were enqueued before this:")
         raise
     if not session.as_json:
-        session.output.say(f"enqueued {done} jobs")
+        session.output.say(_counted(read, duplicates))
+
+
+def _counted(read: int, duplicates: int) -> str:
+    jobs = f"enqueued {read - duplicates} jobs"
+    return f"{jobs}; {duplicates} duplicate{'s' * (duplicates > 1)}" if duplicates else jobs
 
 
 def _jobs(lines: BinaryIO, queue: str, kind: str, options: dict[str, Any]) -> Iterator[NewJob]:

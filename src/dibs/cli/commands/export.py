@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -50,10 +50,11 @@ def export(
     form: Form = "csv" if session.output.as_csv else "jsonl"
     session.output.as_json = session.output.as_csv = False  # Progress goes to standard error, whatever is written out.
     names = EXPORTED if no_payloads else (*EXPORTED, *CARRIED)
-    with session.client() as client, _opened(path) as out:
+    with session.client() as client, ExitStack() as stack:
         filter = read_filter(session, client, given)
         oldest = None if before is None else session.job_id(client, before)
         total = counted(session.output, lambda steps: client.count_jobs(filter, **steps), limit, oldest)
+        out = stack.enter_context(_opened(path))  # Only now: a refused filter must not empty the last export.
         left = sys.maxsize if limit is None else limit
         if form == "csv":
             out.write(csv_lines([names]))
@@ -73,5 +74,9 @@ def _opened(path: Path | None) -> Iterator[TextIO]:
         yield sys.stdout
         sys.stdout.flush()
         return
-    with path.open("w", encoding="utf-8", newline="") as file:
+    try:
+        file = path.open("w", encoding="utf-8", newline="")
+    except OSError as error:
+        raise click.ClickException(f"{path} cannot be written: {error.strerror}") from None
+    with file:
         yield file

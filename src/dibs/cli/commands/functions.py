@@ -43,10 +43,11 @@ def allow(session: Session, function: str, timeout: timedelta | None) -> None:
 
 
 @functions.command()
-@click.argument("name", metavar="SCHEMA.FUNCTION")
+@click.argument("function", metavar="SCHEMA.FUNCTION")
 @pass_session
-def disallow(session: Session, name: str) -> int:
+def disallow(session: Session, function: str) -> int:
     """Take a function off the list."""
+    name = function.removesuffix("(jsonb)")
     with session.client() as client:
         gone = client._run(calls.channels.disallow_function(name))
     if session.as_json:

@@ -15,7 +15,7 @@ from dibs.cli.session import Session, pass_session
 from dibs.cli.types import JOB_ID
 from dibs.progress import spoken
 from dibs.states import WAITING
-from dibs.units import spoken as span
+from dibs.units import spoken as spoken_duration
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -46,11 +46,11 @@ def jobs(session: Session, /, limit: int, before: IdGiven | None, **given: Any) 
         found = client.find_jobs(filter, limit=limit, before=oldest, within=PATIENCE)
         now = client.now()
     kept = _columns(session, filter, found.jobs, now)
-    columns, row = [COLUMNS[n] for n in kept], itemgetter(*kept)
-    session.show(found.jobs, columns, lambda j: row(_row(j, now)), empty="no such jobs")
+    columns, kept_values = [COLUMNS[n] for n in kept], itemgetter(*kept)
+    session.show(found.jobs, columns, lambda j: kept_values(_row(j, now)), empty="no such jobs")
     if found.next is not None:
-        far = "" if len(found.jobs) == limit else f"looked at {found.looked} jobs; "
-        session.output.note(f"{far}there may be more: --before {found.next}")
+        searched = "" if len(found.jobs) == limit else f"looked at {found.looked} jobs; "
+        session.output.note(f"{searched}there may be more: --before {found.next}")
 
 
 def _columns(session: Session, filter: JobFilter, found: list[JobSummary], now: datetime) -> list[int]:
@@ -74,4 +74,4 @@ def _row(j: JobSummary, now: datetime) -> tuple[Any, ...]:
 def _expires(j: JobSummary, now: datetime) -> str | None:
     if j.state not in WAITING or j.expire_at is None:
         return None
-    return "now" if j.expire_at <= now else f"in {span(j.expire_at - now)}"
+    return "now" if j.expire_at <= now else f"in {spoken_duration(j.expire_at - now)}"

@@ -43,12 +43,15 @@ def _row(limit: Limit) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
+TARGET = (
+    click.option("-q", "--queue", type=QUEUE, help="The jobs of a queue."),
+    click.option("-k", "--kind", type=KIND, help="The jobs of a kind, in every queue."),
+    click.option("--resource", help="A named resource, of which jobs need units."),
+)
+
+
 def _target(command: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        click.option("--resource", help="A named resource, of which jobs need units."),
-        click.option("-k", "--kind", type=KIND, help="The jobs of a kind, in every queue."),
-        click.option("-q", "--queue", type=QUEUE, help="The jobs of a queue."),
-    ):
+    for option in reversed(TARGET):
         command = option(command)
     return command
 
@@ -72,7 +75,7 @@ def set_limit(session: Session, /, queue: str | None, **options: Any) -> None:
     with session.client() as client:
         if queue is not None:
             refuse_unknown_queue(client, queue)
-        client.limits.set(queue=queue, **_merged(client, queue, options))
+        client.limits.set(queue=queue, **_complete_from_existing(client, queue, options))
     _say(session, "set")
 
 
@@ -80,7 +83,7 @@ def _given(name: str) -> bool:
     return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
-def _merged(client: Client, queue: str | None, options: dict[str, Any]) -> dict[str, Any]:
+def _complete_from_existing(client: Client, queue: str | None, options: dict[str, Any]) -> dict[str, Any]:
     """Return the options, completed by the parts of an existing limit; ``none`` removes a part."""
     wanted = {"queue": queue, "kind": options["kind"], "resource": options["resource"]}
     known = [

@@ -67,7 +67,7 @@ async def _until_stopped(dsn: str, log: Log) -> None:
     database = AsyncDatabase(dsn, pool_size=3, patience=PATIENCE)
     with obeying(stop.set, guard=Guard()):
         try:
-            # Waiting helps if the database is away, and does not if it has no schema of ours.
+            # Wait for a database that is away. If it has no schema dibs, fail at once.
             try:
                 await database.open()
             except ConnectionLost as error:

@@ -188,6 +188,8 @@ def preview(session: Session, name: str | None, cron: str | None, zone: str, cou
     """Show the next slots of a schedule, or of a cron expression."""
     if (name is None) == (cron is None):
         raise click.UsageError("give the name of a schedule, or --cron")
+    if cron is None and click.get_current_context().get_parameter_source("zone") is not ParameterSource.DEFAULT:
+        raise click.UsageError("--zone is for --cron; a schedule has its own zone")
     if cron is not None:
         slots = Cron(cron, zone).upcoming(datetime.now(UTC), count)
     else:

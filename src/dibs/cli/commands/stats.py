@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from dibs.cli.command import Command
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import DURATION, KIND, QUEUE
-from dibs.stats import Totals
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from dibs.stats import Statistics
+    from dibs.stats import Statistics, Totals
 
 GROUPINGS = {"queue,kind": ("queue", "kind"), "queue": ("queue",), "kind": ("kind",), "none": ()}
 LATELY = (
@@ -22,7 +22,7 @@ LATELY = (
     ">wait p50", ">p95", "?>p99", "?>max",
 )  # fmt: skip
 EVER = (
-    "queue", "kind", ">succeeded", ">failed", "?>lost", "?>expired", "?last", "?>last run", ">run: hour", ">day",
+    ">succeeded", ">failed", "?>lost", "?>expired", "?last", "?>last run", ">run: hour", ">day",
     "?>week", "?>ever", "?>wait: hour", "?>day", "?>week", "?>ever",
 )  # fmt: skip
 
@@ -51,6 +51,8 @@ def stats(
     totals: bool,
 ) -> None:
     """Count how runs ended, how long they took, and how long jobs waited for their first run."""
+    if totals:
+        _refuse_with_totals("since", "every", "by")
     with session.client() as client:
         found: list[Statistics] | list[Totals]
         found = (
@@ -63,15 +65,25 @@ def stats(
     elif not found:
         session.output.note("nothing was counted; dibs maintain, or a worker, counts every few seconds")
     else:
-        columns, rows = zip(*map(_line, found), strict=True)
-        session.output.table(columns[0], rows)
+        about = [name for name in ("at", "queue", "kind") if any(getattr(s, name, None) is not None for s in found)]
+        figures = _totals if totals else _recent
+        session.output.table(
+            [*about, *(EVER if totals else LATELY)],
+            [[*(getattr(s, name) for name in about), *figures(s)] for s in found],
+        )
 
 
-def _line(s: Statistics | Totals) -> tuple[tuple[str, ...], tuple[object, ...]]:
-    counts = (s.succeeded, s.failed, s.lost, s.expired)
-    if isinstance(s, Totals):
-        return EVER, (s.queue, s.kind, *counts, s.last_ended_at, s.last_run, s.run_hour, s.run_day, s.run_week,
-                      s.run_mean, s.wait_hour, s.wait_day, s.wait_week, s.wait_mean)  # fmt: skip
-    about = {name: value for name in ("at", "queue", "kind") if (value := getattr(s, name)) is not None}
-    figures = (*counts, s.run_p50, s.run_p95, s.run_p99, s.run_max, s.wait_p50, s.wait_p95, s.wait_p99, s.wait_max)
-    return (*about, *LATELY), (*about.values(), *figures)
+def _refuse_with_totals(*options: str) -> None:
+    for name in options:
+        if click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT:
+            raise click.UsageError(f"--{name} is not for --totals")
+
+
+def _recent(s: Any) -> tuple[object, ...]:
+    return (s.succeeded, s.failed, s.lost, s.expired, s.run_p50, s.run_p95, s.run_p99, s.run_max,
+            s.wait_p50, s.wait_p95, s.wait_p99, s.wait_max)  # fmt: skip
+
+
+def _totals(s: Any) -> tuple[object, ...]:
+    return (s.succeeded, s.failed, s.lost, s.expired, s.last_ended_at, s.last_run, s.run_hour, s.run_day, s.run_week,
+            s.run_mean, s.wait_hour, s.wait_day, s.wait_week, s.wait_mean)  # fmt: skip

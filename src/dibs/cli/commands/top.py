@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--every", type=DURATION, default="2s", show_default=True, help="Time between two updates.")
 @pass_session
 def top(session: Session, every: timedelta) -> None:
-    """Snapshot at queues, running jobs, workers and dead jobs, live, and fix what is wrong.
+    """Look at queues, running jobs, workers and dead jobs, live, and fix what is wrong.
 
     Keys: 1 to 4 for the tables, s to sort, / to filter, enter for a job, p to pause a queue, r to retry, c to cancel, q
     to quit.

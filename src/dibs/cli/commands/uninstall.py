@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.option("--roles", is_flag=True, help="Drop the four roles, too, unless another database uses them.")
+@click.option("--roles", is_flag=True, help="Drop the roles of dibs, too, unless another database uses them.")
 @click.option(
     "--force",
     is_flag=True,

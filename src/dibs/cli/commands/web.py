@@ -11,7 +11,7 @@ import click
 from dibs.cli.command import Command
 from dibs.cli.exits import Exit
 from dibs.cli.session import Session, pass_session
-from dibs.cli.types import DURATION, KEYS
+from dibs.cli.types import DURATION, KEYS, PORT
 from dibs.db.grants import taken
 from dibs.errors import ConnectionLost, InvalidArgument, NotPermitted
 from dibs.operation import ACTIONS
@@ -30,7 +30,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command(cls=Command)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option("--port", default=8321, show_default=True, help="The port to listen on; 0 takes a free one.")
+@click.option("--port", type=PORT, default=8321, show_default=True, help="The port to listen on; 0 takes a free one.")
 @click.option("--prefix", default="", help="The path it is served under by a proxy, such as /dibs.")
 @click.option("--write", is_flag=True, help="Also allow changes: cancel, retry, pause and so on.")
 @click.option("--password-file", type=FILE, help="Ask for a name and a password of this file; lines of NAME:PASSWORD.")

@@ -17,7 +17,7 @@ from click.core import ParameterSource
 
 from dibs.cli.command import Command, did_you_mean
 from dibs.cli.exits import Exit
-from dibs.cli.foreground import Shown, work
+from dibs.cli.foreground import Endpoints, work
 from dibs.cli.parent import DSN, run_children
 from dibs.cli.session import Session, pass_session
 from dibs.cli.types import Read
@@ -121,33 +121,38 @@ def worker(
     is given back. A second signal: everything is given back at once. A handler that goes on even then is left behind:
     exit code 5.
     """
-    shown = Shown(host, health, metrics, health_file)
+    endpoints = Endpoints(host, health, metrics, health_file)
     setup = _log_setup(log_format, log_level, log_config)
     if (processes > 1 or reload) and not is_child():
-        sys.exit(_run_parent(session, app, processes, shown, setup, reload, options))
+        sys.exit(_run_parent(session, app, processes, endpoints, setup, reload, options))
     found = with_channels(app) if channels else load(app)
     found.dsn = session.dsn or (os.environ.pop(DSN, None) if is_child() else None) or found.dsn
     options |= {"queues": dict(queues) or None, "upkeep": not no_upkeep, "name": app or "channels"}
     given: Any = {name: value for name, value in options.items() if value is not None}
     settings = settings_for(found, given)
-    log = setup.begin(found.events)
-    if not channels:
-        _warn_of_unused(found, queues)
-    done = run(work(found, settings, shown))
-    log.close()
-    _say(session, done.ended, log_format)
+    with closing(setup.begin(found.events)):
+        if not channels:
+            _warn_of_unused(found, queues)
+        done = run(work(found, settings, endpoints))
+    _report(session, done.ended, log_format)
     return Exit.ASKED if done.was_stopped_by_operator and is_child() else Exit.OK
 
 
 def _run_parent(
-    session: Session, app: str | None, count: int, shown: Shown, setup: LogSetup, reload: bool, options: dict[str, Any]
+    session: Session,
+    app: str | None,
+    count: int,
+    endpoints: Endpoints,
+    setup: LogSetup,
+    reload: bool,
+    options: dict[str, Any],
 ) -> int:
     if session.dsn:
         os.environ[DSN] = session.dsn
     with closing(setup.begin(events := Events())):
         return asyncio.run(
             run_children(
-                count, events, shown, lambda: _database(session, app), reload, options["drain"], options["grace"]
+                count, events, endpoints, lambda: _database(session, app), reload, options["drain"], options["grace"]
             )
         )
 
@@ -162,10 +167,10 @@ def _log_setup(format: Literal["text", "json", "none"], level: str, config: Path
     return LogSetup(config=str(config.absolute()))
 
 
-def _say(session: Session, ended: int, log_format: str) -> None:
+def _report(session: Session, ended: int, log_format: str) -> None:
     if session.as_json:
         session.output.json({"ended": ended})
-    elif log_format != "json":  # With both streams in one log, it is JSON alone.
+    elif log_format != "json":  # Both streams may go to one log, which must have JSON alone.
         session.output.say("1 job ended" if ended == 1 else f"{ended} jobs ended")
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
+    from textual.worker import Worker
 
     from dibs.client.client_async import AsyncClient
 
@@ -54,6 +55,7 @@ class Page(App[None]):
         super().__init__()
         self.client = client
         self.seen: Snapshot | None = None
+        self._reading: Worker[None] | None = None
         self._where = where
         self._every = every
         self._view: View = VIEWS[0]
@@ -73,11 +75,16 @@ class Page(App[None]):
         self._table.focus()
         self._tell(f"looking at {self._where} …")
         self.refresh_data()
-        self.set_interval(self._every, self.refresh_data)
+        self.set_interval(self._every, self._refresh_if_idle)
 
     def refresh_data(self) -> None:
-        """Read a snapshot, unless a read is under way."""
-        self.run_worker(self._refresh_data(), group="refresh", exclusive=True)
+        """Read a snapshot. A read that is under way ends: it may have begun before a change."""
+        self._reading = self.run_worker(self._refresh_data(), group="refresh", exclusive=True)
+
+    def _refresh_if_idle(self) -> None:
+        """Read a snapshot, unless a read is under way: it may take longer than the time between two."""
+        if self._reading is None or self._reading.is_finished:
+            self.refresh_data()
 
     async def _refresh_data(self) -> None:
         try:
@@ -108,8 +115,10 @@ class Page(App[None]):
         rows = [row for row in self._view.rows(seen) if self._filter in " ".join(map(cell, row[1])).casefold()]
         if column is None:
             return rows
+        known = [row for row in rows if row[1][column] is not None]
+        missing = [row for row in rows if row[1][column] is None]
         numbers = self._view.columns[column].startswith(">")
-        return sorted(rows, key=lambda row: order(row[1][column]), reverse=numbers)
+        return sorted(known, key=lambda row: order(row[1][column]), reverse=numbers) + missing
 
     def _add(self, key: str, values: tuple[Any, ...]) -> str:
         sides = map(_side, self._view.columns)
@@ -160,7 +169,7 @@ class Page(App[None]):
         self._table.focus()
 
     def on_data_table_row_selected(self) -> None:
-        """Snapshot at the job of the row."""
+        """Open the job of the row."""
         if id := self._job():
             self.push_screen(JobScreen(self.client, id, self._every))
 
@@ -176,7 +185,16 @@ class Page(App[None]):
     def action_retry(self) -> None:
         """Let the dead job of the row run again."""
         if id := self._job():
-            self._ask(f"Run job {id} again?", self.client.retry({"ids": [id]}, now=True))
+            self._ask(f"Run job {id} again?", self._retry(id))
+
+    async def _retry(self, id: UUID) -> None:
+        retried = await self.client.retry({"ids": [id]}, now=True)
+        if retried.done:
+            return
+        if retried.refused:
+            self.notify("it stays dead: another job has its dedup key, or a transaction has locked it")
+        else:
+            self.notify("only a dead job can run again")
 
     def action_cancel(self) -> None:
         """Cancel the job of the row, or ask its worker to stop."""
@@ -184,6 +202,8 @@ class Page(App[None]):
             self._ask(f"Cancel job {id}?", self.client.cancel(id))
 
     def _ask(self, question: str, change: Coroutine[Any, Any, object]) -> None:
+        """Ask whether to make a change, which begins only when it is awaited; `close` spares a warning if it is not."""
+
         def answered(yes: bool | None) -> None:
             if yes:
                 self.run_worker(self._change(change))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
+    from textual.worker import Worker
 
     from dibs.client.client_async import AsyncClient
 
@@ -36,6 +37,7 @@ class JobScreen(Screen[None]):
         self.job_id = id
         self._client = client
         self._every = every
+        self._reading: Worker[None] | None = None
 
     def compose(self) -> ComposeResult:
         """The parts of the screen."""
@@ -46,11 +48,16 @@ class JobScreen(Screen[None]):
     def on_mount(self) -> None:
         """Start reading."""
         self.refresh_data()
-        self.set_interval(self._every, self.refresh_data)
+        self.set_interval(self._every, self._refresh_if_idle)
 
     def refresh_data(self) -> None:
         """Read the job."""
-        self.run_worker(self._refresh_data(), exclusive=True)
+        self._reading = self.run_worker(self._refresh_data(), exclusive=True)
+
+    def _refresh_if_idle(self) -> None:
+        """Read the job, unless a read is under way: it may take longer than the time between two."""
+        if self._reading is None or self._reading.is_finished:
+            self.refresh_data()
 
     async def _refresh_data(self) -> None:
         try:

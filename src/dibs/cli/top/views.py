@@ -82,8 +82,10 @@ VIEWS = (
 def bar(progress: dict[str, Any] | None) -> str:
     """Return the progress of a run: a bar if the total is known."""
     done, of = (progress or {}).get("done"), (progress or {}).get("of")
-    if done is None or not of:
-        return "" if done is None else f"{done:g}"
+    if done is None:
+        return ""
+    if not of:
+        return f"{done:g}"
     share = min(max(done / of, 0), 1)
     full = round(share * BAR)
     return f"{'█' * full}{'░' * (BAR - full)} {share:.0%}"
@@ -98,6 +100,6 @@ def cell(value: Any) -> str:
     return spoken(value) if isinstance(value, timedelta) else str(value)
 
 
-def order(value: Any) -> tuple[bool, Any]:
-    """Return the sort key of a value; missing values come last."""
-    return value is None, str(value).casefold() if isinstance(value, str) else value or 0
+def order(value: Any) -> Any:
+    """Return the sort key of a value, which is not None."""
+    return value.casefold() if isinstance(value, str) else value

@@ -17,6 +17,7 @@ from dibs.cli.commands.demo.tally import Tally
 from dibs.cli.commands.web import listening, server_of, tell
 from dibs.cli.exits import Exit
 from dibs.cli.session import Session, pass_session
+from dibs.cli.types import PORT
 from dibs.client.client_async import AsyncClient
 from dibs.db.schema import migrate
 from dibs.embedded import UNSAFE_FAST, Server, ensure_running
@@ -47,7 +48,9 @@ FED = [kind for kind in KINDS if kind.mishap in {Mishap.NONE, Mishap.FLAKY, Mish
 @click.option("--jobs", type=click.IntRange(FEWEST, MOST), default=300, show_default=True, help="Number of jobs.")
 @click.option("--keep-running", is_flag=True, help="Use the shared embedded PostgreSQL, and leave it running.")
 @click.option("--web", is_flag=True, help="Show it in the dashboard, with jobs coming in until Ctrl-C.")
-@click.option("--port", default=8321, show_default=True, help="The port of the dashboard; 0 takes a free one.")
+@click.option(
+    "--port", type=PORT, default=8321, show_default=True, help="The port of the dashboard; 0 takes a free one."
+)
 @pass_session
 def demo(session: Session, jobs: int, keep_running: bool, web: bool, port: int) -> int:
     """Watch a few hundred jobs from their enqueue to their end.

@@ -42,6 +42,7 @@ MARKS = {
     "lost": ("+", "magenta"),
     "brought_back": ("↑", "bold green"),
     "enqueued": ("→", "blue"),
+    "released": ("←", "bright_black"),
 }
 
 

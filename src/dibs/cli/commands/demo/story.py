@@ -75,7 +75,13 @@ class Story:
         secret, _ = await self._client._run(calls.workers.register_worker("demo, soon to vanish", {}))
         [wanted] = self._of(Mishap.CRASH)
         # It has the highest priority of its queue. An interrupted demo may have left others, which come first.
-        while (job := (await self._client.claim(IMAGES, worker=secret, lease=1.5))[0]).id != wanted:
+        while True:
+            claimed = await self._client.claim(IMAGES, worker=secret, lease=1.5)
+            if not claimed:
+                raise DibsError("another worker takes the jobs of the demo", hint="stop it, or use another database")
+            [job] = claimed
+            if job.id == wanted:
+                break
             await self._client.complete(job)
         self._tally.note("crash", f"a worker vanishes with a {job.kind} job")
         await self._client._run(calls.workers.retire_worker(secret))

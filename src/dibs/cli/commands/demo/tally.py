@@ -20,10 +20,17 @@ RUNS = ("succeeded", "retried", "failed", "exhausted", "snoozed", "lost")
 """The events that end a run."""
 SPOKEN = {
     "snoozed": "no data yet; snoozed",
-    "retried": "; tries again",
-    "exhausted": "; exhausted",
-    "failed": "; failed for good",
+    "retried": "tries again",
+    "exhausted": "exhausted",
+    "failed": "failed for good",
 }
+
+
+def _sort(event: RunEnded) -> str:
+    """Return the sort of a run's end that was no success."""
+    if event.state.has_ended:
+        return str(event.state)
+    return "retried" if event.outcome is Outcome.FAILED else str(event.outcome)
 
 
 class Moment(NamedTuple):
@@ -76,9 +83,9 @@ class Tally:
             self.completions[job.id] += 1
             self.note("succeeded", "a job succeeded")
         else:
-            retried = event.outcome is Outcome.FAILED and not event.state.has_ended
-            sort = "retried" if retried else str(event.state if event.state.has_ended else event.outcome)
-            self.note(sort, f"{job.kind}: {error if sort != 'snoozed' else ''}{SPOKEN.get(sort, sort)}")
+            sort = _sort(event)
+            parts = (error if sort != "snoozed" else "", SPOKEN.get(sort, sort))
+            self.note(sort, f"{job.kind}: {'; '.join(filter(None, parts))}")
 
     def errors(self, ended: dict[UUID, tuple[str, State]]) -> list[str]:
         """Compare the kind and state of each job with its expected end. Return a sentence for each difference."""
