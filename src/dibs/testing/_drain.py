@@ -139,7 +139,7 @@ class _Drain:
         self._schedules = schedules
         self._loop = asyncio.get_running_loop()
         self._worker: Worker | None = None
-        self._errors: dict[UUID, Exception] = {}  # What handlers in this process raised, by the job's id.
+        self._errors: dict[UUID, Exception] = {}  # Errors that handlers in this process raised, by job.
         self._failed: RunEnded | None = None  # The first run that counts as failed.
         self._is_stuck = False
 

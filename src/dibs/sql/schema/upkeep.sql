@@ -18,7 +18,8 @@ comment on table dibs.chore is
 row.';
 comment on column dibs.chore.done_at is
 'When a step was last done or tried, by the real clock; due_at is when the next is due.';
-comment on column dibs.chore.took is 'The time that the last round took: all its steps that followed each other at once.';
+comment on column dibs.chore.took is
+'The time that the last round took: all its steps that followed each other at once.';
 comment on column dibs.chore.place is 'Where the next step goes on; null if it begins a new round.';
 comment on column dibs.chore.failures is 'The number of failures since it last succeeded; `error` is the last of them.';
 insert into dibs.chore (name, every) values

@@ -20,7 +20,8 @@ select j.id, coalesce(p.name, q.name) as queue, j.kind,
     select case when count(*) < 1000 and bool_or(a.outcome is null)
       then count(*) filter (where a.outcome is null or a.outcome not in ('snoozed', 'released')) end
     from (
-      select a.outcome from dibs.attempt as a where a.id = j.id order by a.run desc limit 1000) as a))::integer as attempts,
+      select a.outcome from dibs.attempt as a
+      where a.id = j.id order by a.run desc limit 1000) as a))::integer as attempts,
   coalesce(j.max_attempts, q.max_attempts) as max_attempts,
   coalesce(r.losses, b.losses, l.losses, d.losses) as losses,
   l.claimed_at, l.lease_until, l.worker, l.progress, l.cancel is not null as cancel_requested,
@@ -47,7 +48,8 @@ waits again; no payloads.';
 
 create or replace view dibs.attempts with (security_barrier) as
 select a.id, coalesce(p.name, q.name) as queue, j.kind, a.run, coalesce(a.outcome, 'succeeded') as outcome,
-  a.claimed_at, a.ended_at, a.ended_at - a.claimed_at as duration, a.worker, split_part(a.error, E'\n', 1) as error, a.progress,
+  a.claimed_at, a.ended_at, a.ended_at - a.claimed_at as duration, a.worker,
+  split_part(a.error, E'\n', 1) as error, a.progress,
   case when a.run = 1 then a.claimed_at - j.due_at end as first_wait
 from dibs.attempt as a
 join dibs.queue as q on q.id = a.queue_id

@@ -33,8 +33,8 @@ as $$
 declare
   v_blocked bigint;
 begin
-  -- The limit's id is abs(need_id), whether the ticket is short of units or of a token. A job in strict order (its group
-  -- lets one run at a time) still counts in its group, so that the group waits.
+  -- The limit's id is abs(need_id), whether the ticket is short of units or of a token. A job in strict order (its
+  -- group lets one run at a time) still counts in its group, so that the group waits.
   insert into dibs.blocked (id, due_at, expire_at, queue_id, run, charged, losses, priority, own_lease, history,
     fingerprint, group_key, cost, group_hold, limit_id, units, waits_for)
   select t.id, t.due_at, t.expire_at, t.queue_id, t.run, t.charged, t.losses, t.priority, t.own_lease, t.history,

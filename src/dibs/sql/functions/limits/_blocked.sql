@@ -203,7 +203,8 @@ begin
           select true from dibs.limit_unit as u
           where u.limit_id = r.id and u.n >= dibs._unit_hint(r.id) and u.freed_at <= at limit 1))
     )
-    select s.scan_no, u.priority, dibs._micros(min(u.due_at)) as due_us, (array_agg(u.id order by u.due_at, u.id))[1] as id
+    select s.scan_no, u.priority, dibs._micros(min(u.due_at)) as due_us,
+      (array_agg(u.id order by u.due_at, u.id))[1] as id
     from unblocked as u
     join (select (s.queue).id, s.ordinality::integer as scan_no from unnest(scans) with ordinality as s) as s
       on s.id = u.queue_id
