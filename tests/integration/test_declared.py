@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import runpy
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -181,3 +182,16 @@ def test_the_command_declares_and_says_what_was_refused(
     ]
     assert "unchanged" in run("declare", "declared_shop:app").out
     assert [task.kind for task in client.workers.tasks()] == ["narrow"]
+
+
+def test_an_app_has_one_name_however_its_module_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two names it would declare its schedules twice."""
+    (tmp_path / "a_shop").mkdir()
+    for file in ("__init__", "__main__", "jobs"):
+        source = "" if file == "__init__" else "from dibs.scheduler import Schedules\nschedules = Schedules()\n"
+        (tmp_path / "a_shop" / f"{file}.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert runpy.run_module("a_shop.jobs")["schedules"].app == "a_shop.jobs"
+    assert runpy.run_module("a_shop.jobs", run_name="__main__")["schedules"].app == "a_shop.jobs"
+    assert runpy.run_module("a_shop", run_name="__main__")["schedules"].app == "a_shop"
+    assert runpy.run_path(str(tmp_path / "a_shop" / "jobs.py"), run_name="__main__")["schedules"].app == "jobs"

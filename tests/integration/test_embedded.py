@@ -143,6 +143,21 @@ def test_a_server_starts_answers_and_stops(server: Server) -> None:
     assert is_gone(status.pid or 0)
 
 
+def test_a_server_is_found_without_reading_its_working_folder(made: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root in a container may not read it of another account. A live server must not be taken for a dead one."""
+
+    def refuse(pid: int) -> str:
+        raise PermissionError(pid)
+
+    pid = made.start().status().pid
+    monkeypatch.setattr(postmaster, "_working_folder", refuse)
+    found = postmaster.find(made.data_dir)
+    assert found
+    assert found.pid == pid
+    made.stop()
+    assert postmaster.find(made.data_dir) is None
+
+
 def test_starting_a_running_server_changes_nothing(made: Server) -> None:
     first = made.start().status()
     assert made.start().status() == first

@@ -337,6 +337,18 @@ async def test_a_member_that_was_forgotten_registers_anew(database: AsyncDatabas
     assert member.secret not in {None, first}
 
 
+async def test_kinds_that_change_during_a_registration_are_sent_later(
+    database: AsyncDatabase, db: psycopg.Connection[Any]
+) -> None:
+    member = Member(database, "m", kinds=["old"])
+    registering = asyncio.create_task(member.register())
+    await asyncio.sleep(0)  # The call is under way.
+    member._kinds, member._kinds_changed = ["new"], True  # As set_kinds does before its own heartbeat, which may fail.
+    await registering
+    await member.beat()
+    assert db.execute("select kinds from dibs.worker").fetchall() == [(["new"],)]
+
+
 async def test_a_member_that_is_asked_to_stop_is_told_once_with_a_heartbeat(database: AsyncDatabase) -> None:
     """Also where no ring reaches it."""
     told: list[str] = []

@@ -79,6 +79,7 @@ class Holding:
             for hold in holds
             if hold.name is not None
         }
+        # A hold that is gone before its end was handed over, and is not lost.
         self._give_up_expired({name: end for name, end in self._until.items() if name not in until})
         self._until = until
         self._claimable = [hold.name for hold in holds if hold.claimable and hold.name is not None]

@@ -16,7 +16,7 @@ class Load:
         self._busy, self._looked_at = time.process_time(), time.monotonic()
 
     def cpu(self) -> float | None:
-        """The processors kept busy since the last call, such as 0.25; None if hardly any time has passed."""
+        """The processors kept busy since the last call that returned a number; None if hardly any time has passed."""
         busy, now = time.process_time(), time.monotonic()
         passed = now - self._looked_at
         if passed < 0.1:

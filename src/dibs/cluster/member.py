@@ -53,8 +53,10 @@ class Member:
     async def register(self) -> int:
         """Enter the registry. Return the number to show; verbs take the ``secret`` instead."""
         facts = {**self.facts, "clock": time.time()}
-        secret, number = await self._database.run(calls.workers.register_worker(self.name, facts, self._kinds))
-        self.secret, self.number, self._kinds_changed = secret, number, False
+        sent = self._kinds
+        secret, number = await self._database.run(calls.workers.register_worker(self.name, facts, sent))
+        self.secret, self.number = secret, number
+        self._note_sent(sent)
         return number
 
     async def beat(self) -> float:
@@ -63,20 +65,25 @@ class Member:
             await self.register()
             return BEAT
         try:
-            kinds = self._kinds if self._kinds_changed else None
-            call = calls.workers.beat_worker(self.secret, kinds, self._load.cpu(), memory())
+            sent = self._kinds if self._kinds_changed else None
+            call = calls.workers.beat_worker(self.secret, sent, self._load.cpu(), memory())
             is_stop_asked = await self._database.run(call)
         except UnknownWorker:
             await self.register()
             return BEAT
-        self._kinds_changed = False
+        self._note_sent(sent)
         if is_stop_asked and not self._is_stop_asked:
             self._is_stop_asked = True
             self._on_stop()
         return BEAT
 
+    def _note_sent(self, kinds: list[str] | None) -> None:
+        # set_kinds may have changed them while the call was under way: the next heartbeat sends those.
+        if kinds is self._kinds:
+            self._kinds_changed = False
+
     def is_marked(self, marks: Collection[str]) -> bool:
-        """Return true if one of these marks of a ring is ours: it asks for a heartbeat at once."""
+        """Return true if one of these marks of a notification is ours: it asks for a heartbeat at once."""
         return self.secret is not None and hashlib.sha256(self.secret.bytes).hexdigest()[:16] in marks
 
     async def set_kinds(self, kinds: Iterable[str]) -> None:

@@ -21,6 +21,8 @@ PID_FILE = "postmaster.pid"
 NO_SUCH_PID = 2**22 + 1
 """Above the highest process id of any system PostgreSQL runs on."""
 POLL = 0.02
+START_SLACK = 5.0
+"""Seconds between the start of a process and the time that it writes as its start, at most."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,24 @@ def _serves(pid: int, data_dir: Path) -> bool:
     """True if the process serves this folder: the pid alone may belong to another process by now, or to a zombie."""
     try:
         return _working_folder(pid) == os.path.realpath(data_dir)
+    except PermissionError:
+        # In a container, root without CAP_SYS_PTRACE may not read this of the account that the server runs as.
+        return _started_when_recorded(pid, data_dir)
     except OSError:
         return False
+
+
+def _started_when_recorded(pid: int, data_dir: Path) -> bool:
+    """True if the process lives, and started at the time that the pid file says."""
+    try:
+        # After the name in brackets: the state, and as the 20th field the start in ticks since the boot.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime "))
+        recorded = int(_lines(data_dir)[2])
+    except (OSError, StopIteration, IndexError, ValueError):
+        return False
+    started = int(boot.split()[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return fields[0] != "Z" and abs(started - recorded) < START_SLACK
 
 
 def _working_folder(pid: int) -> str:

@@ -36,7 +36,7 @@ async def do(database: AsyncDatabase, chore: str, *, force: bool = False) -> Cho
     if step.error is not None:
         return ChoreFailed(chore, ServerError(step.error), step.failures, step.wait)
     counts = Counter(step.counts)
-    counts.update(await fire_due(database, step.cron))
+    counts.update(await fire_due(database, step.cron))  # Only the chore `schedule` has cron schedules.
     return ChoreDone(chore, step.wait, counts, step.more, step.outcome)
 
 
@@ -52,7 +52,7 @@ async def maintain(
     If an operator asks this process to stop, the event is set, too.
     """
     member = Member(database, name, on_stop=until.set)
-    beat = Loop("beat", member.beat, listener=lambda fact: _pass_on(fact, listener))
+    beat = Loop("beat", member.beat, listener=lambda fact: _report_failure(fact, listener))
     await Service([beat, *chore_loops(database, listener)]).run(until)
     try:
         async with asyncio.timeout(LEAVE_WITHIN):
@@ -89,9 +89,9 @@ def _loop(chore: str, database: AsyncDatabase, listener: Listener) -> Loop:
         listener(done)
         return done.again
 
-    return Loop(chore, step, listener=lambda fact: _pass_on(fact, listener))
+    return Loop(chore, step, listener=lambda fact: _report_failure(fact, listener))
 
 
-def _pass_on(fact: StepDone | StepFailed, listener: Listener) -> None:
+def _report_failure(fact: StepDone | StepFailed, listener: Listener) -> None:
     if isinstance(fact, StepFailed):
         listener(ChoreFailed(fact.loop, fact.error, fact.failures, fact.sleeps))

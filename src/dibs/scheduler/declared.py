@@ -82,4 +82,8 @@ def _calling_module() -> str:
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] == "dibs":
         frame = frame.f_back
     name = str(frame.f_globals.get("__name__", "app"))
-    return Path(str(frame.f_globals.get("__file__", "script"))).stem if name == "__main__" else name
+    if name != "__main__":
+        return name
+    if (spec := frame.f_globals.get("__spec__")) is not None:  # Run by `python -m`: the name by which others import it.
+        return str(spec.name).removesuffix(".__main__")
+    return Path(str(frame.f_globals.get("__file__", "script"))).stem
