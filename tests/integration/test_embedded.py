@@ -555,3 +555,11 @@ def _none(account: Account) -> list[str] | None:
 
 def _from(real: Binaries, source: binaries_module.Source) -> Binaries:
     return Binaries(real.folder, real.major, real.version, source)
+
+
+def test_a_pg_config_that_does_not_run_is_passed_over(tmp_path: Path) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "pg_config").write_text("#!/bin/sh\nexit 1\n")
+    (folder / "pg_config").chmod(0o755)
+    assert Binaries(folder, 18, "18", "system").pkglibdir == tmp_path / "lib"

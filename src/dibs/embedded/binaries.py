@@ -53,7 +53,8 @@ class Binaries:
         """The folder of its loadable modules."""
         pg_config = self.folder / "pg_config"
         if pg_config.exists():
-            return Path(_output([str(pg_config), "--pkglibdir"]))
+            with suppress(_UnusableError):
+                return Path(_output([str(pg_config), "--pkglibdir"]))
         return self.folder.parent / "lib"
 
 

@@ -41,7 +41,7 @@ def reachable(binaries: Binaries, account: Account) -> Binaries:
 
 
 def _runs(binaries: Binaries, account: Account) -> bool:
-    # Copy the libraries of each program: not all link the same ones.
+    # Try each program: not all link the same libraries.
     return all(account.can_run(binaries[program]) for program in PROGRAMS)
 
 

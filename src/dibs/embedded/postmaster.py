@@ -69,8 +69,8 @@ def end(data_dir: Path, how: signal.Signals, timeout: float) -> bool:
 def forget(data_dir: Path, socket_dir: Path) -> None:
     """Defuse what a killed postmaster left, so that a reused process id does not stop the next one.
 
-    Only under the folder's lock, and only when ``find`` finds none. The file keeps its other lines:
-    by them PostgreSQL refuses to start while orphaned backends still hold the shared memory.
+    Call it only under the folder's lock, and only when ``find`` finds no postmaster. The other lines of
+    the file stay: they let PostgreSQL refuse to start while orphaned backends hold the shared memory.
     """
     (socket_dir / f".s.PGSQL.{PORT}.lock").unlink(missing_ok=True)
     lines = _lines(data_dir)

@@ -10,8 +10,8 @@ import msgspec
 class ChoreDone(msgspec.Struct, frozen=True):
     """A step of a chore ended: what it counted, and in how many seconds the next one is due (``again``).
 
-    With ``more`` there is more to do now. ``outcome`` is ``done``, or ``early`` if the chore was not due, or ``busy``
-    if another process is doing it.
+    ``more`` is true if the next step has work now. ``outcome`` is ``done``, ``early`` if the chore was not due,
+    or ``busy`` if another process is doing it.
     """
 
     chore: str

@@ -62,12 +62,12 @@ async def maintain(
 
 
 async def once(database: AsyncDatabase) -> list[ChoreDone | ChoreFailed]:
-    """Do every chore now, due or not, until there is nothing more to do. Return what each did."""
+    """Do every chore now as :func:`do_fully` does. Return what each did."""
     return [await do_fully(database, chore) for chore in CHORES]
 
 
 async def do_fully(database: AsyncDatabase, chore: str) -> ChoreDone | ChoreFailed:
-    """Do a chore now, due or not, until there is nothing more to do. Return what it did."""
+    """Do a chore now, due or not, until it is done, fails or is busy elsewhere. Return what it did."""
     counts: Counter[str] = Counter()
     while True:
         done = await do(database, chore, force=True)

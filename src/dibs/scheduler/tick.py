@@ -22,9 +22,9 @@ UPCOMING = 10
 
 
 async def fire_due(database: AsyncDatabase, schedules: Iterable[ToRead]) -> Counter[str]:
-    """Send SQL the slots of cron schedules that are due. Return how many of them fired, and so on.
+    """Send SQL the slots of cron schedules that are due. Return the sums of its counts, such as ``fired``.
 
-    SQL may ask several processes for the same slots; the first one to send them counts.
+    SQL may ask several processes for the same slots. It uses those that come first.
     """
     counts: Counter[str] = Counter()
     for schedule in schedules:
