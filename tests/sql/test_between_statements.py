@@ -441,6 +441,22 @@ def test_an_edit_behind_an_edit_changes_the_job(connect: Connect, client: dibs.C
     assert (job.priority, job.payload) == (9, {"n": 2})
 
 
+def test_an_edit_that_makes_the_first_large_job_waits_for_the_queue_before_the_key(
+    connect: Connect, client: dibs.Client, later: Later
+) -> None:
+    id = client.enqueue("q", "k", dedup_key="d").id
+    producer, operator = connect(), connect()
+    large = {"queue": "q", "kind": "k", "payload": "x" * 70_000}
+    producer.execute("begin")
+    producer.execute("select from dibs.enqueue_many(%s)", (json.dumps([large]),))
+    edited = later.start(operator, "select dibs.edit(%s, %s)", id, json.dumps({"payload": "y" * 70_000}))
+    assert not edited.done()
+    replacement = {"queue": "q", "kind": "k", "dedup_key": "d", "on_duplicate": "replace"}
+    producer.execute("select from dibs.enqueue_many(%s)", (json.dumps([replacement]),))
+    producer.execute("commit")
+    assert edited.result() == [("changed",)]
+
+
 def test_an_edit_behind_a_release_changes_the_job(connect: Connect, client: dibs.Client, later: Later) -> None:
     [id] = enqueue(client, 1)
     one, other = connect(), connect()

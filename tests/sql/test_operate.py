@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -432,6 +432,20 @@ def test_undo_of_a_retry_lets_jobs_be_dead_as_before_unless_they_ran(
     assert client.status(ran.id).state == "ready"
 
 
+def test_undo_of_a_retry_leaves_a_job_that_was_retried_again(client: dibs.Client) -> None:
+    [id] = bury(client, 1)
+    first = client.retry({"ids": [id]}).operation or 0
+    cancelled = client.cancel_where({"ids": [id]}).operation or 0
+    second = client.retry({"ids": [id]}).operation or 0
+    assert client.undo(first).done == 0
+    assert client.status(id).state == "ready"
+    assert client.undo(second).done == 1
+    assert client.status(id).state == "cancelled"
+    assert client.undo(cancelled).done == 1
+    assert client.undo(first).done == 1
+    assert client.status(id).state == "failed"
+
+
 def test_what_cannot_be_undone_is_refused(client: dibs.Client, clock: Clock) -> None:
     clock.freeze()
     client.enqueue("q", "k")
@@ -592,6 +606,24 @@ def test_the_audit_keeps_what_an_edit_replaced(client: dibs.Client, db: psycopg.
     first, second = (row[0] for row in db.execute("select before from dibs.audit where job_id = %s order by id", (id,)))
     assert "payload" not in first, "the payload was not changed"
     assert (second["payload"], second["body"], second["content_type"]) == (None, "b2xk", "text/plain")
+
+
+def test_the_audit_keeps_the_due_time_that_an_edit_replaced(
+    client: dibs.Client, db: psycopg.Connection[Any], clock: Clock
+) -> None:
+    clock.freeze()
+    id = client.enqueue("q", "k", max_attempts=2).id
+    [job] = client.claim("q")
+    client.fail(job, "once", delay=60)
+    client.edit(id, delay=5)
+    [due_at] = db.execute("select before ->> 'due_at' from dibs.audit where job_id = %s", (id,)).fetchall()
+    assert datetime.fromisoformat(due_at[0]) == clock.now() + timedelta(seconds=60)
+
+
+def test_an_edit_counts_headers_as_part_of_a_large_job(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
+    id = client.enqueue("q", "k", headers={"h": "x" * 5_000}).id
+    client.edit(id, payload="y" * 60_000)
+    assert db.execute("select has_large from dibs.queue where name = 'q'").fetchone() == (True,)
 
 
 def test_edit_refuses_what_makes_no_sense(client: dibs.Client) -> None:

@@ -46,5 +46,6 @@ create table dibs.undo_job (
   constraint undo_job_pkey primary key (operation, id)
 );
 create index undo_job_at_idx on dibs.undo_job (at);
+create index undo_job_id_idx on dibs.undo_job (id);
 comment on table dibs.undo_job is
 'Jobs as they were before a cancel_where or a retry, kept for an hour so that `undo` can restore them.';

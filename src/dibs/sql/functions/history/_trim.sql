@@ -4,7 +4,8 @@ create or replace function dibs._first_kept_day(at timestamptz, retention interv
 language sql stable parallel safe
 return dibs._day_start(((at - retention) at time zone 'UTC')::date);
 
-comment on function dibs._first_kept_day is 'The start of the oldest day that a retention keeps.';
+comment on function dibs._first_kept_day is
+'The start of the day in which a retention ends. That day is kept whole.';
 
 create or replace function dibs._delete_past_retention(ids uuid[], at timestamptz) returns bigint
 language plpgsql volatile
@@ -29,8 +30,8 @@ end
 $$;
 
 comment on function dibs._delete_past_retention is
-'Delete those of the jobs that are not live, with their dead tickets. Return how many. The caller passes only jobs that
-are past their retention or dead.';
+'Delete jobs that the caller has found past their retention, with their dead tickets. Return how many. Keep a job that
+lives again, or whose dead ticket is locked or within the retention.';
 
 create or replace function dibs._trim_jobs(at timestamptz, after uuid, max integer, out trimmed bigint, out next uuid)
 language plpgsql volatile
@@ -40,7 +41,7 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 declare
-  -- The end of the range to read: the latest kept_from of all queues. There is no max of uuid.
+  -- The end of the range to read: the first kept day of the queue with the shortest retention. There is no max of uuid.
   v_end constant uuid := (
     select max(dibs._id_floor(dibs._first_kept_day(at, q.retention))::text) from dibs.queue as q)::uuid;
   v_read_count bigint;
@@ -85,7 +86,7 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 declare
-  -- The end of the range to read: the latest kept_from of all queues. There is no max of uuid.
+  -- The end of the range to read: the first kept day of the queue with the shortest retention. There is no max of uuid.
   v_end constant uuid := (
     select max(dibs._id_floor(dibs._first_kept_day(at, q.history_retention))::text) from dibs.queue as q)::uuid;
   v_read_count bigint;
@@ -105,7 +106,7 @@ begin
     -- queue may have been dropped: then no retention keeps its attempts any more.
     select c.id, c.run from candidate as c
     left join queue as q on q.id = c.queue_id
-    where q.id is null or c.id < q.kept_from and c.ended_at < q.ended_before
+    where q.id is null or (c.id < q.kept_from and c.ended_at < q.ended_before)
     order by c.id, c.run limit _trim_attempts.max
   ), gone as (
     delete from dibs.attempt as a using old as o where a.id = o.id and a.run = o.run returning 1
@@ -120,8 +121,9 @@ end
 $$;
 
 comment on function dibs._trim_attempts is
-'Delete up to `max` attempts past their queue''s history retention whose day is not dropped. Reads the next 10 * max
-attempts after the id of a job. `next` is where to go on, null after the last.';
+'Delete up to `max` attempts past their queue''s history retention. Reads the next 10 * max attempts of jobs with an id
+above `after`. `next` is the id of a job, after which to go on, null after the last. If `max` falls between two attempts
+of one job, the next round from the start deletes the others.';
 
 create or replace function dibs._delete_dead_of_day(day date, at timestamptz, max integer) returns bigint
 language plpgsql volatile

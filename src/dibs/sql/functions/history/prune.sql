@@ -63,6 +63,7 @@ $$;
 comment on function dibs.prune is
 'Worker protocol: drop a day of `job` and one of `attempt` that are past the retention of every queue; if none was
 dropped, delete up to `max` rows that are past their retention in days that stay. Each call is a short step: call it
-again while it returns rows. Jobs that wait, run, or are dead within their retention are kept. `outcome` is `dropped`,
-`locked` (in use; the next call tries again), `crowded` (the day stays, and its rows are deleted one by one), `trimmed`
-(`trimmed` rows were deleted), or `looked` (nothing to delete among the rows read, but there are more to read).';
+again while it returns rows other than `locked` and `crowded`. Jobs that wait, run, or are dead within their retention
+are kept. `outcome` is `dropped`, `locked` (in use; the next call tries again), `crowded` (the day stays, and its rows
+are deleted one by one), `trimmed` (`trimmed` rows were deleted), or `looked` (nothing to delete among the rows read,
+but there are more to read).';

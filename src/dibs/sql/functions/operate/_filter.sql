@@ -63,8 +63,9 @@ create or replace function dibs._next_candidates(
 returns table (id uuid, queue_id integer, state text, reason text, ended_at timestamptz)
 language sql stable
 begin atomic
-  -- This function is inlined into the custom plan of _match_next. There newest_first is a constant, so one of the two
-  -- sort keys is always null and drops out, and the other is the order of the index, forwards or backwards.
+  -- Each ORDER BY has two keys: with newest_first `id desc` decides, without it that key is always null. PostgreSQL
+  -- inlines this function into the custom plan of _match_next, where newest_first is a constant. It drops the key that
+  -- has no effect, and reads the index in order.
   select t.* from (
     (select r.id, r.queue_id, case when r.due_at > at then 'scheduled' else 'ready' end, null::text, null::timestamptz
      from dibs.ready as r
@@ -92,15 +93,15 @@ begin atomic
        and (filter.ids is null or j.id = any (filter.ids))
      order by case when newest_first then j.id end desc, j.id limit max_scanned)
   ) as t (id, queue_id, state, reason, ended_at)
-  -- A job can appear twice, as its ticket and as its job row. The ticket comes first: if LIMIT cuts between the two,
-  -- the ticket stays, and the caller drops the row of `job` anyway.
+  -- A job with a ticket can appear twice, the second time as `succeeded` with its row of `job`. The ticket comes first,
+  -- so that it stays if LIMIT cuts between the two. The caller drops the other.
   order by case when newest_first then t.id end desc, t.id, t.state = 'succeeded' limit max_scanned;
 end;
 
 comment on function dibs._next_candidates is
-'The next `max_scanned` jobs with an id between `after` and `before`, both excluded, in the order of their ids or newest
-first: every ticket in a state that the filter names, and, if it names `succeeded`, every row of `job`. A row
-`succeeded` may therefore belong to a job that still has a ticket: the caller checks.';
+'Return the next `max_scanned` rows with an id between `after` and `before`, both excluded, in the order of their ids or
+newest first. It reads each table that can hold a state of the filter; for `succeeded` that is `job`. The caller checks
+the state: tickets of one table may be in other states, and a `succeeded` job may still have a ticket.';
 
 create or replace function dibs._id_range(
   filter dibs.job_filter, place uuid, newest_first boolean, out after uuid, out before uuid)
@@ -117,6 +118,25 @@ $$;
 comment on function dibs._id_range is
 'The ids, both excluded, between which the jobs lie that were enqueued in the time of a filter and come next after
 `place`, or newest first before it. A null place is the start.';
+
+create or replace function dibs._read_attempts(id uuid, wants_error boolean, wants_success boolean)
+returns table (last_error text, succeeded_at timestamptz)
+language sql stable
+begin atomic
+  -- This function is inlined, and OFFSET keeps PostgreSQL from evaluating a column once for each of its uses.
+  select
+    case when wants_error then (
+      select a.error from dibs.attempt as a where a.id = _read_attempts.id and a.error is not null
+      order by a.run desc limit 1) end,
+    -- The outcome of a success is null.
+    case when wants_success then (
+      select a.ended_at from dibs.attempt as a where a.id = _read_attempts.id and a.outcome is null
+      order by a.run desc limit 1) end
+  offset 0;
+end;
+
+comment on function dibs._read_attempts is
+'Return the error of the last failure of a job, and the time of its success; each only if it is wanted.';
 
 create or replace function dibs._match_next(
   filter dibs.job_filter, place uuid, max integer, at timestamptz, max_scanned integer, newest_first boolean,
@@ -140,37 +160,35 @@ begin
   with candidate as materialized (
     select c.* from dibs._next_candidates(
       filter, v_range.after, v_range.before, at, max_scanned, newest_first) as c
-  ), matching as materialized (
-    select c.id from candidate as c
+  ), described as (
+    select c.id, c.queue_id, c.state, j.kind, j.group_name, j.fingerprint, j.payload, j.headers,
+      coalesce(c.reason, a.last_error) as error, coalesce(c.ended_at, a.succeeded_at) as ended_at
+    from candidate as c
     cross join lateral (select j.* from dibs.job as j where j.id = c.id offset 0) as j
-    -- The outcome of a run that succeeded is null.
-    left join lateral (
-      select a.error from dibs.attempt as a where a.id = c.id and a.error is not null order by a.run desc limit 1
-    ) as last_failure on c.reason is null and num_nonnulls(filter.reason, filter.failure) > 0
-    left join lateral (
-      select a.ended_at from dibs.attempt as a where a.id = c.id and a.outcome is null order by a.run desc limit 1
-    ) as success on c.ended_at is null and num_nonnulls(filter.ended_after, filter.ended_before) > 0
-    cross join lateral (
-      select coalesce(c.reason, last_failure.error) as error, coalesce(c.ended_at, success.ended_at) as ended_at
-    ) as ended
-    where c.state = any (filter.states)
-      and (c.state <> 'succeeded' or not (
-        exists (select from dibs.ready as r where r.id = c.id)
-        or exists (select from dibs.blocked as b where b.id = c.id)
-        or exists (select from dibs.lease as l where l.id = c.id)
-        or exists (select from dibs.dead as d where d.id = c.id)))
-      and (v_allowed is null or c.queue_id = any (v_allowed))
-      and (filter.queue is null or c.queue_id = any (v_queues))
-      and (filter.kind is null or j.kind = filter.kind)
-      and (filter."group" is null or j.group_name = filter."group")
-      and (v_fingerprint is null or j.fingerprint = v_fingerprint)
-      and (filter.payload is null or j.payload @> filter.payload)
-      and (filter.headers is null or j.headers @> filter.headers)
-      and (filter.ended_after is null or ended.ended_at >= filter.ended_after)
-      and (filter.ended_before is null or ended.ended_at < filter.ended_before)
+    cross join lateral dibs._read_attempts(c.id,
+      wants_error => c.reason is null and num_nonnulls(filter.reason, filter.failure) > 0,
+      wants_success => c.ended_at is null and num_nonnulls(filter.ended_after, filter.ended_before) > 0) as a
+  ), matching as materialized (
+    select d.id from described as d
+    where d.state = any (filter.states)
+      and (v_allowed is null or d.queue_id = any (v_allowed))
+      and (filter.queue is null or d.queue_id = any (v_queues))
+      and (filter.kind is null or d.kind = filter.kind)
+      and (filter."group" is null or d.group_name = filter."group")
+      and (v_fingerprint is null or d.fingerprint = v_fingerprint)
+      and (filter.payload is null or d.payload @> filter.payload)
+      and (filter.headers is null or d.headers @> filter.headers)
+      and (filter.ended_after is null or d.ended_at >= filter.ended_after)
+      and (filter.ended_before is null or d.ended_at < filter.ended_before)
       and (filter.reason is null
-        or case when v_may_show then ended.error else split_part(ended.error, E'\n', 1) end like filter.reason)
-      and (filter.failure is null or dibs._failure_fingerprint(ended.error) = filter.failure)
+        or case when v_may_show then d.error else split_part(d.error, E'\n', 1) end like filter.reason)
+      and (filter.failure is null or dibs._failure_fingerprint(d.error) = filter.failure)
+      -- A job has succeeded if it has no ticket.
+      and (d.state <> 'succeeded' or not (
+        exists (select from dibs.ready as r where r.id = d.id)
+        or exists (select from dibs.blocked as b where b.id = d.id)
+        or exists (select from dibs.lease as l where l.id = d.id)
+        or exists (select from dibs.dead as t where t.id = d.id)))
   )
   select array(select m.id from matching as m order by case when newest_first then m.id end desc, m.id),
     (select count(*) from candidate),
@@ -178,15 +196,16 @@ begin
   into v_matching, looked, v_last;
   ids := v_matching[:max];
   next := case
-    when cardinality(v_matching) > max then ids[max]  -- More of these match.
-    when looked = max_scanned then v_last end;  -- There may be more to read.
+    when cardinality(v_matching) > max then ids[max]  -- More of these candidates match.
+    when looked = max_scanned then v_last end;  -- There may be more candidates.
 end
 $$;
 
 comment on function dibs._match_next is
 'Read the next `max_scanned` candidates after `place` in the order of ids, or newest first before it; a null place is
 the start. Return the first `max` that match. `looked` is how many were read, `next` the place to go on from, null after
-the last. A job that is not dead is matched by the error of its last failure, and by the time of its success.';
+the last. A job is matched by the reason of its dead ticket, or without one by the error of its last failure; and by the
+end of its dead ticket, or without one by the time of its success.';
 
 create or replace function dibs._find_matching(
   filter dibs.job_filter, place uuid, max integer, at timestamptz, newest_first boolean,

@@ -73,16 +73,16 @@ comment on function dibs._retry_jobs is
 first is due after `delay`, the others at `rate` per second (null: all at once), in this order; with `keeps_due` none
 before its old due time. Return their ids; jobs whose dedup key another job has now stay dead.';
 
-create or replace function dibs._refused_jobs(ids uuid[], locked uuid[], chosen uuid[], retried uuid[]) returns jsonb
+create or replace function dibs._refused_jobs(found uuid[], locked uuid[], chosen uuid[], retried uuid[]) returns jsonb
 language sql stable
 return (
   select coalesce(jsonb_agg(jsonb_build_object('id', r.id, 'reason', r.reason) order by r.id), '[]') from (
     select k.id, 'duplicate' as reason from (select unnest(chosen) except select unnest(retried)) as k (id)
     union all
-    select k.id, 'busy' from (select unnest(ids) except select unnest(locked)) as k (id)
+    select k.id, 'busy' from (select unnest(found) except select unnest(locked)) as k (id)
     cross join lateral (select from dibs.dead as d where d.id = k.id offset 0) as d
   ) as r);
 
 comment on function dibs._refused_jobs is
-'The jobs of a step that stay dead, as JSON: `duplicate` if another job has the dedup key, `busy` if another transaction
-had locked the ticket.';
+'Return the jobs of a step that are refused, as JSON: `duplicate` if another job has the dedup key, `busy` if another
+transaction had locked the ticket. A job that no longer matches the filter is in neither list.';

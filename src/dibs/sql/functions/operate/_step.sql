@@ -35,8 +35,8 @@ end
 $$;
 
 comment on function dibs._lock_dead is
-'Lock the dead tickets of these jobs, in this order, and skip locked ones. `still_matches` is false for a job that was
-moved, or was retried and died in another state, since it was found.';
+'Lock the dead tickets of these jobs, in this order, and skip locked ones. `still_matches` is false for a job that no
+longer is in a queue and a state of the filter: it was moved, or was retried and died again, since it was found.';
 
 create or replace function dibs._delete_jobs(ids uuid[]) returns bigint
 language plpgsql volatile
@@ -63,16 +63,19 @@ as $$
 begin
   return array(
     select distinct a.id from dibs.attempt as a cross join dibs.stat_mark as m
-    where a.id = any (ids) and a.ended_at > m.restored_until and (
-      -- Not counted: the attempts of transactions that began after the last roll-up or were open at that time.
-      a.xact >= m.next or a.xact = any (m.open)
-      -- The mark is from before a restore, and its transaction numbers are of another server.
-      or m.relation <> 'dibs.attempt'::regclass));
+    where a.id = any (ids)
+      and a.ended_at > m.restored_until  -- Earlier attempts were counted before a restore.
+      and (
+        -- Transactions that began after the last roll-up, or were open then, are not counted.
+        a.xact >= m.next or a.xact = any (m.open)
+        -- Since a restore that the next roll-up will notice, xact has numbers of another server.
+        or m.relation <> 'dibs.attempt'::regclass));
 end
 $$;
 
 comment on function dibs._uncounted_jobs is
-'Return those of the jobs that may have attempts which are not in the statistics yet.';
+'Return those of the jobs that may have attempts which are not in the statistics yet. The one row of stat_mark says
+which transactions the last roll-up counted.';
 
 create or replace function dibs._find_deletable(ids uuid[]) returns uuid[]
 language plpgsql volatile

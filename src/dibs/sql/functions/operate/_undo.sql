@@ -62,22 +62,22 @@ return array(
 
 comment on function dibs._snapshot_cancelled is
 'Return snapshots of cancelled jobs as they were before: when they expired from `expiries`, which _expiry_times returned
-before the cancel, all other fields from their dead tickets, because a job may have run between the two. A job that did
-not wait at that time has no entry in `expiries`, and its TTL begins again.';
+before the cancel, all other fields from their dead tickets, because a job may have run since `expiries` was read. A job
+that did not wait at that time has no entry in `expiries`, and its TTL begins again. Undo recognizes the cancel by
+`ended_at`.';
 
 create or replace function dibs._save_undo(operation bigint, jobs dibs.undo_job[], changed uuid[]) returns void
 language sql volatile
 begin atomic
   insert into dibs.undo_job (operation, id, at, run, charged, losses, due_at, expire_at, ended_at, state, reason)
-  select _save_undo.operation, u.id, u.at, u.run, u.charged, u.losses, u.due_at, u.expire_at,
-    coalesce((select d.ended_at from dibs.dead as d where d.id = u.id), u.ended_at), u.state, u.reason
+  select _save_undo.operation, u.id, u.at, u.run, u.charged, u.losses, u.due_at, u.expire_at, u.ended_at, u.state,
+    u.reason
   from unnest(jobs) as u where u.id = any (changed)
   on conflict on constraint undo_job_pkey do nothing;
 end;
 
 comment on function dibs._save_undo is
-'Insert the snapshots of the jobs that an operation has `changed`. After a cancel, the snapshot gets the time when the
-job was cancelled, by which undo recognizes that no other operation has changed it since.';
+'Insert the snapshots of the jobs that an operation has `changed`.';
 
 create or replace function dibs._forget_undo() returns bigint
 language plpgsql volatile
@@ -141,16 +141,21 @@ create or replace function dibs._undo_retry(jobs dibs.undo_job[], at timestamptz
 language plpgsql volatile
 as $$
 declare
+  v_jobs dibs.undo_job[];
   v_ids uuid[];
   v_withdrawn dibs.ready[];
   v_inserted bigint;
 begin
+  -- A job may have been cancelled and retried again without a run: only the last of its operations can be undone.
+  v_jobs := array(
+    select u from unnest(jobs) as u
+    where not exists (select from dibs.undo_job as o where o.id = u.id and o.operation > u.operation));
   v_ids := array(
-    select r.id from unnest(jobs) as u
+    select r.id from unnest(v_jobs) as u
     cross join lateral (
       select r.id from dibs.ready as r where r.id = u.id and r.run = u.run for update skip locked) as r)
     || array(
-    select b.id from unnest(jobs) as u
+    select b.id from unnest(v_jobs) as u
     cross join lateral (
       select b.id from dibs.blocked as b where b.id = u.id and b.run = u.run for update skip locked) as b);
   v_withdrawn := dibs._withdraw_tickets(array(select k from unnest(v_ids) as k order by k), at);
@@ -158,7 +163,7 @@ begin
     id, due_at, ended_at, queue_id, run, charged, losses, priority, history, state, reason, fingerprint)
   select w.id, u.due_at, u.ended_at, w.queue_id, w.run, u.charged, u.losses, w.priority, w.history, u.state, u.reason,
     w.fingerprint
-  from unnest(v_withdrawn) as w join unnest(jobs) as u on u.id = w.id;
+  from unnest(v_withdrawn) as w join unnest(v_jobs) as u on u.id = w.id;
   get diagnostics v_inserted = row_count;
   perform dibs._check_moved(coalesce(cardinality(v_withdrawn), 0), v_inserted);
   perform dibs._free_dedup_keys(array_agg(w.fingerprint), array_agg(w.id)) from unnest(v_withdrawn) as w;
@@ -167,5 +172,5 @@ end
 $$;
 
 comment on function dibs._undo_retry is
-'Make retried jobs dead again, with the due time, state and reason they had before, except a job that has run since.
-Return how many.';
+'Make retried jobs dead again, with the due time, state and reason they had before, except a job that has run, or was
+cancelled or retried by another operation, since. Return how many.';

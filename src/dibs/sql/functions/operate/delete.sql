@@ -47,5 +47,5 @@ $$;
 comment on function dibs.delete is
 'Delete jobs that have succeeded or are dead, with their attempts: a step of up to `max`, by filter (see the type
 job_filter), oldest first. `matched` is how many the step found and `done` how many it deleted, fewer if other
-transactions have locked some. For the next step give `next` as `after` and `operation` as `continues`, until `next` is
-null. A dry run only counts.';
+transactions have locked some or they are not in the statistics yet. For the next step give `next` as `after` and
+`operation` as `continues`, until `next` is null. A dry run only counts.';

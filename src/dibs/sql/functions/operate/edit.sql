@@ -30,43 +30,46 @@ comment on function dibs._read_change is
 'Read the changes that `edit` was given; raise DI010 for an unknown field or a value out of range. A delay becomes a due
 time, which is never in the past.';
 
-create or replace function dibs._edit_ticket(id uuid, change dibs.job_change, at timestamptz) returns text
+create or replace function dibs._edit_ticket(
+  id uuid, change dibs.job_change, at timestamptz, out state text, out old_due_at timestamptz)
 language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
   v_tickets dibs.ready[];
-  v_state text;
 begin
   -- The ticket may move to another table while we wait for its lock: look again until the job can no longer be changed.
-  while v_state is null or v_state not in ('running', 'succeeded', 'unknown') loop
+  while state is null or state not in ('running', 'succeeded', 'unknown') loop
     -- Withdraw the ticket even if only the payload changes: a concurrent claim must not hand out the old payload.
     v_tickets := dibs._withdraw_tickets(array[id], at, keeps_groups => true);
     if v_tickets is not null then
+      state := null;
+      old_due_at := v_tickets[1].due_at;
       v_tickets[1].priority := coalesce(change.priority, v_tickets[1].priority);
       v_tickets[1].expire_at := dibs._postponed_expiry(id, v_tickets[1].expire_at,
         v_tickets[1].expire_at + greatest(change.due_at - v_tickets[1].due_at, interval '0'));
       v_tickets[1].due_at := coalesce(change.due_at, v_tickets[1].due_at);
       v_tickets[1].ring := true;
       perform dibs._return_tickets(v_tickets, at);
-      return null;
+      return;
     end if;
-    update dibs.dead as d
-    set priority = coalesce(change.priority, d.priority), due_at = coalesce(change.due_at, d.due_at)
-    where d.id = _edit_ticket.id;
+    select d.due_at into old_due_at from dibs.dead as d where d.id = _edit_ticket.id for update;
     if found then
-      return null;
+      state := null;
+      update dibs.dead as d
+      set priority = coalesce(change.priority, d.priority), due_at = coalesce(change.due_at, d.due_at)
+      where d.id = _edit_ticket.id;
+      return;
     end if;
-    v_state := dibs._state(id);
+    state := dibs._state(id);
   end loop;
-  return v_state;
 end
 $$;
 
 comment on function dibs._edit_ticket is
-'Change the priority and the due time in the ticket of a job that waits or is dead, and return null. Return the state of
-the job if it is running, succeeded or unknown. A later due time moves the time when the job expires by as much, but
-not past its deadline.';
+'Change the priority and the due time in the ticket of a job that waits or is dead, and return its old due time. `state`
+is null then; it is the state of a job that is running, succeeded or unknown, whose ticket stays. A later due time moves
+the time when the job expires by as much, but not past its deadline.';
 
 create or replace function dibs.edit(id uuid, changes jsonb) returns text
 language plpgsql volatile security definer
@@ -78,18 +81,27 @@ declare
   v_change dibs.job_change := dibs._read_change(edit.changes, v_now);
   v_before jsonb;
   v_queue dibs.queue;
-  v_state text;
+  v_ticket record;
 begin
   perform dibs._check_isolation('edit');
   if dibs._visible_job(edit.id) is null or not exists (select from dibs.job as j where j.id = edit.id) then
     perform dibs._refuse_unknown_job(edit.id);
   end if;
-  perform dibs._lock_dedup_keys(array[edit.id]);
-  v_state := dibs._edit_ticket(edit.id, v_change, v_now);
-  if v_state is not null then
-    perform dibs._refuse_edit(edit.id, v_state);
+  if edit.changes ? 'payload' then
+    -- Lock the queue before dedup keys and tickets, in the order of producers. _edit_job finds it noted, unless the job
+    -- is moved meanwhile.
+    perform dibs._note_large(array[j.queue_id]) from dibs.job as j
+    where j.id = edit.id
+      and dibs._json_bytes(v_change.payload) + coalesce(dibs._json_bytes(j.headers), 0)
+        > dibs._constant('large_job_bytes');
   end if;
-  select jsonb_build_object('priority', j.priority, 'due_at', j.due_at)
+  perform dibs._lock_dedup_keys(array[edit.id]);
+  v_ticket := dibs._edit_ticket(edit.id, v_change, v_now);
+  if v_ticket.state is not null then
+    perform dibs._refuse_edit(edit.id, v_ticket.state);
+  end if;
+  -- The ticket is changed, and the row of the job is not yet.
+  select jsonb_build_object('priority', j.priority, 'due_at', v_ticket.old_due_at)
     || case when edit.changes ? 'payload' then jsonb_build_object('payload', j.payload) else '{}' end
     || case when edit.changes ? 'payload' and j.body is not null
       then jsonb_build_object('body', encode(j.body, 'base64'), 'content_type', j.content_type) else '{}' end
@@ -117,6 +129,7 @@ as $$
 #variable_conflict use_column
 declare
   v_size integer := coalesce(dibs._json_bytes(change.payload), 0);
+  v_size_with_headers integer;
 begin
   if has_payload then
     perform dibs._check_payload_size(1, v_size, queue.name, queue.payload_limit);
@@ -126,8 +139,8 @@ begin
       -- Null for a small job, whose size is not kept.
       size = nullif(greatest(v_size + coalesce(dibs._json_bytes(j.headers), 0), dibs._constant('small_job_bytes')),
         dibs._constant('small_job_bytes'))
-    where j.id = _edit_job.id;
-    if v_size > dibs._constant('large_job_bytes') then
+    where j.id = _edit_job.id returning j.size into v_size_with_headers;
+    if v_size_with_headers > dibs._constant('large_job_bytes') then
       perform dibs._note_large(array[queue.id]);
     end if;
   end if;

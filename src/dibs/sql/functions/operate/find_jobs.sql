@@ -17,6 +17,6 @@ $$;
 
 comment on function dibs.find_jobs is
 'Find jobs by filter, newest first: the ids of up to `max` jobs, how many jobs were read (`looked`), and where to go on:
-give `next` as `before`, until it is null. A call reads about 10,000 jobs, so it may return fewer than `max` and still
+give `next` as `before`, until it is null. A call reads at most 10,000 jobs, so it may return fewer than `max` and still
 have a `next`. The view jobs describes them. Only callers who may call `show` may filter by payload or headers; for
 others, only the first line of an error counts.';

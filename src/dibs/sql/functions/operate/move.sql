@@ -51,7 +51,8 @@ begin
     order by o.id for update of o) as n
   where q.id = n.id;
   perform dibs._lock_dedup_keys(ids);
-  -- Leave out jobs that were moved, or have died or were retried against the filter, since they were found.
+  -- Since the jobs were found, some may have been moved to another queue, have died, or were retried. Take those that
+  -- still wait, or are still dead, as the filter says.
   if filter.states && '{scheduled,ready,blocked}'::text[] then
     v_withdrawn := dibs._withdraw_tickets(ids, at,
       queues => case when filter.queue is not null then dibs._queue_numbers(dibs._queue_number(filter.queue)) end);

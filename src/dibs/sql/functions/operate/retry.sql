@@ -17,16 +17,18 @@ declare
   v_states constant text[] := '{failed,exhausted,expired,cancelled}'::text[];
   v_now timestamptz := dibs.now();
   v_filter jsonb := dibs._retry_filter(retry.filter);
-  v_ids uuid[];  -- The jobs found by the filter; each of the next three is a subset of the one before.
+  v_keeps_due boolean := retry.now is not true;
+  -- Each of the four is a subset of the one before.
+  v_found uuid[];
   v_locked uuid[];
-  v_chosen uuid[];
-  v_retried uuid[];
+  v_chosen uuid[];  -- These still match.
+  v_retried uuid[];  -- No other job has their dedup keys.
   v_undo dibs.undo_job[];
 begin
   perform dibs._check_retry(retry.max, retry.rate, retry.delay);
-  select s.ids, s.next into v_ids, retry.next
+  select s.ids, s.next into v_found, retry.next
   from dibs._begin_step('retry', v_filter, v_states, retry.max, retry.after, retry.continues, v_now) as s;
-  matched := cardinality(v_ids);
+  matched := cardinality(v_found);
   done := 0;
   refused := '[]';
   if retry.dry_run or matched = 0 then
@@ -35,14 +37,13 @@ begin
   end if;
   -- Lock dedup keys before tickets, as every verb does that waits for both: an `edit` has the key and waits for the
   -- ticket.
-  perform dibs._retake_dedup_keys(v_ids, v_now);
+  perform dibs._retake_dedup_keys(v_found, v_now);
   select array_agg(d.id order by d.id), coalesce(array_agg(d.id order by d.id) filter (where d.still_matches), '{}')
-  into v_locked, v_chosen from dibs._lock_dead(v_ids, dibs._read_filter('retry', v_filter, v_states)) as d;
+  into v_locked, v_chosen from dibs._lock_dead(v_found, dibs._read_filter('retry', v_filter, v_states)) as d;
   v_undo := dibs._snapshot_dead(v_chosen);
-  v_retried := dibs._retry_jobs(
-    v_chosen, retry.rate, coalesce(retry.delay, interval '0'), retry.now is not true, v_now);
+  v_retried := dibs._retry_jobs(v_chosen, retry.rate, coalesce(retry.delay, interval '0'), v_keeps_due, v_now);
   done := cardinality(v_retried);
-  refused := dibs._refused_jobs(v_ids, v_locked, v_chosen, v_retried);
+  refused := dibs._refused_jobs(v_found, v_locked, v_chosen, v_retried);
   operation := dibs._audit('retry', retry.filter ->> 'queue', retry.filter, done,
     jsonb_build_object('rate', retry.rate), retry.continues);
   perform dibs._save_undo(operation, v_undo, v_retried);

@@ -48,9 +48,9 @@ $$;
 
 comment on function dibs.undo is
 'Undo a `cancel_where` or a `retry` of the last hour, job by job: cancelled jobs wait as before, retried jobs are dead
-as before. A job that has run or ended since, or was retried, stays as it is. A job that another transaction has locked,
-or whose dedup key another job has, can be undone later: call it again. A step of up to `max`, with the same answer as
-`delete`; `audit` is the number of this operation itself.';
+as before. A job that has run or ended since, or was changed by a later one of the two, stays as it is. A job that
+another transaction has locked, or whose dedup key another job has, can be undone later: call it again. A step of up to
+`max`, with the same answer as `delete`; `audit` is the number of this operation itself.';
 
 create or replace function dibs._check_undo(operation bigint, verb text, began timestamptz, at timestamptz) returns void
 language plpgsql stable

@@ -23,8 +23,8 @@ return array(
     or exists (select from dibs.lease as l where l.queue_id = s.queue_id)));
 
 comment on function dibs._needed_shards is
-'The shards of a queue that workers have to hold: as many as `shards` says, and those above that number in which jobs
-still wait or run.';
+'The shards of a queue that workers have to hold: as many as `shards` says, and further ones in which jobs still wait or
+run.';
 
 create or replace function dibs._renew_shards(
   parent integer, worker bigint, needed integer[], quota bigint, until timestamptz, at timestamptz) returns bigint
@@ -71,7 +71,8 @@ as $$
 begin
   update dibs.shard as s
   set worker = _take_free_shards.worker, held_until = until, taken_at = at, is_drained = false,
-    -- A shard that was released has no worker.
+    -- The holder that did not renew. After a release there is none: then the one before it, whose runs may not have
+    -- ended. Only one is remembered; the runs of earlier ones end with their leases.
     lost_holder = nullif(coalesce(s.worker, s.lost_holder), _take_free_shards.worker)
   where s.queue_id = any (array(
     select f.queue_id from dibs.shard as f
@@ -81,7 +82,7 @@ end
 $$;
 
 comment on function dibs._take_free_shards is
-'Take up to `max` of the needed shards that no worker holds, or whose holder did not renew (`lost_holder`).';
+'Take up to `max` of the needed shards that no worker holds, or whose holder did not renew.';
 
 create or replace function dibs._end_lost_runs(parent integer, worker bigint, at timestamptz) returns void
 language plpgsql volatile
@@ -96,7 +97,8 @@ begin
     where s.parent = _end_lost_runs.parent and s.worker = _end_lost_runs.worker and s.lost_holder is not null) then
     return;
   end if;
-  -- The lost holder has stopped these runs by now, or is dead. Skip locked leases: the next call tries again.
+  -- The hold has ended by the clock, so its worker has stopped these runs itself, or is dead. Skip locked leases: the
+  -- next call tries again.
   select array_agg(l.id order by l.id) as ids, array_agg(l.token order by l.id) as tokens into v_lost
   from (
     select l.id, l.token from dibs.lease as l

@@ -16,8 +16,8 @@ end
 $$;
 
 comment on function dibs._add_shards is
-'Make the shards that a queue does not have yet, with its policy and its switches. From then on set_queue, pause and
-resume change them with the queue.';
+'Make the shards that a queue does not have yet, with its policy and its columns `has_…`. From then on set_queue, pause
+and resume change them with the queue.';
 
 create or replace function dibs._make_shards(parent integer) returns void
 language plpgsql volatile
@@ -81,4 +81,5 @@ end
 $$;
 
 comment on function dibs._lock_shards is
-'Lock the rows of a queue''s shards in the order of their ids, as producers do that set switches of several queues.';
+'Lock the rows of a queue''s shards in the order of their ids, as producers do that set columns `has_…` of several
+queues.';

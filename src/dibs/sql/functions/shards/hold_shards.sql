@@ -80,4 +80,4 @@ $$;
 
 comment on function dibs.release_shards is
 'Worker protocol: release the exclusive queues and shards that a worker holds, of these queues or of all. Its running
-jobs go on; the next holder may claim when they have ended. Returns how many it held.';
+jobs go on; the next holder may claim when they have ended. Returns how many it held, with those that had run out.';
