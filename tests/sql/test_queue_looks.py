@@ -80,6 +80,17 @@ def test_groups_are_the_busiest_the_longest_waiting_and_the_noisy(
         client.groups.list("q", limit=0)
 
 
+def test_a_group_is_noisy_while_its_rate_makes_it_wait(client: dibs.Client, db: Connection) -> None:
+    client.queues.set("q", noisy_share=0.5)
+    client.groups.set("q", "greedy", rate=0.01, burst=5)
+    client.enqueue_many(dibs.NewJob(queue="q", kind="k", group="greedy") for _ in range(8))
+    assert len(client.claim("q", 4)) == 4
+    db.execute("select from dibs.claim('{q}')")  # Finds that the group is noisy, and spends its last token.
+    ahead = "select bool_and(look_at > dibs.now()) from dibs.group_pointer where queue_id < 0"
+    assert db.execute(ahead).fetchone() == (True,)
+    assert [(g.group, g.noisy) for g in client.groups.list("q")] == [("greedy", True)]
+
+
 def test_a_hundred_thousand_groups_cost_no_more_than_some(client: dibs.Client, db: Connection) -> None:
     """Not so many here: what is counted are the pages that are touched."""
     client.enqueue("q", "k", group="first")

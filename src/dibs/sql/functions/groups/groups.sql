@@ -27,7 +27,7 @@ as $$
 begin
   return query
   with runs as materialized (
-    -- By at most 20,000 leases.
+    -- By at most 20,000 leases, of all queues: no index leads to those of one queue.
     select l.queue_id, l.group_key, count(*) as jobs, (array_agg(l.id))[1] as id
     from (select l.queue_id, l.group_key, l.id from dibs.lease as l limit 2 * dibs._count_bound()) as l
     where l.queue_id = any (ids) and l.group_key is not null
@@ -38,18 +38,20 @@ begin
     group by s.queue_id, s.group_key
   ), shown as (
     -- The most running jobs, the most waiting ones, the longest wait, and the noisy groups.
-    (select r.queue_id, r.group_key, false as is_noisy from runs as r
+    (select r.queue_id, r.group_key from runs as r
      order by r.jobs desc, r.group_key limit _find_shown_groups.max)
     union all
-    (select w.queue_id, w.group_key, false from waits as w
+    (select w.queue_id, w.group_key from waits as w
      order by w.jobs desc, w.group_key limit _find_shown_groups.max)
     union all
-    select n.queue_id, n.group_key, false from dibs._longest_waiting_groups(ids, at, _find_shown_groups.max) as n
+    select n.queue_id, n.group_key from dibs._longest_waiting_groups(ids, at, _find_shown_groups.max) as n
     union all
-    select n.queue_id, n.group_key, true
+    select n.queue_id, n.group_key
     from dibs._longest_waiting_groups(array(select -k from unnest(ids) as k), at, _find_shown_groups.max) as n
   )
-  select s.queue_id, s.group_key, bool_or(s.is_noisy), coalesce(min(r.jobs), 0), min(r.id::text)::uuid, min(w.jobs)
+  select s.queue_id, s.group_key,
+    exists (select from dibs.group_pointer as t where t.group_key = s.group_key and t.queue_id = -s.queue_id),
+    coalesce(min(r.jobs), 0), min(r.id::text)::uuid, min(w.jobs)
   from shown as s
   left join runs as r on r.group_key = s.group_key
   left join waits as w on w.group_key = s.group_key
@@ -58,8 +60,9 @@ end
 $$;
 
 comment on function dibs._find_shown_groups is
-'Return up to `max` groups of each of four sorts, and some more. `running` is counted, `sampled` is an estimate of the
-waiting jobs (null if the sample has none), and running_id is one of the running jobs (null if there is none).';
+'Return groups to show: `max` with the most running jobs, `max` with the most waiting ones, and the groups of 3 * `max`
+pointers in front of each rotation. `running` is counted, `sampled` is an estimate of the waiting jobs (null if the
+sample has none), and running_id is one of the running jobs (null if there is none).';
 
 create or replace function dibs._waiting_in_group(
   queue_id integer, group_key uuid, max integer, out jobs bigint, out first_due_at timestamptz, out first_id uuid)
@@ -92,7 +95,7 @@ language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  c_counted constant integer := 200;
+  c_max_counted constant integer := 200;
   v_ids constant integer[] := dibs._queue_numbers(dibs._queue_number(queue));
   v_now constant timestamptz := dibs.now();
 begin
@@ -104,12 +107,12 @@ begin
   end if;
   return query
   select j.group_name, shown.running,
-    case when waiting.jobs > c_counted then greatest(waiting.jobs, dibs._round_to_three_digits(shown.sampled))
+    case when waiting.jobs > c_max_counted then greatest(waiting.jobs, dibs._round_to_three_digits(shown.sampled))
       else waiting.jobs end,
     case when waiting.jobs > 0 then greatest(v_now - waiting.first_due_at, interval '0') end, shown.is_noisy,
-    coalesce(policy.weight, 1), policy.concurrency, policy.rate, waiting.jobs > c_counted
+    coalesce(policy.weight, 1), policy.concurrency, policy.rate, waiting.jobs > c_max_counted
   from dibs._find_shown_groups(v_ids, v_now, groups.max) as shown
-  cross join lateral dibs._waiting_in_group(shown.queue_id, shown.group_key, c_counted) as waiting
+  cross join lateral dibs._waiting_in_group(shown.queue_id, shown.group_key, c_max_counted) as waiting
   cross join lateral (
     select j.group_name from dibs.job as j where j.id = coalesce(waiting.first_id, shown.running_id) offset 0) as j
   left join lateral dibs._find_group_policy(shown.queue_id, shown.group_key) as policy on true
@@ -120,5 +123,5 @@ $$;
 
 comment on function dibs.groups is
 'Return the groups of a queue with the most running or waiting jobs, those that have waited the longest, and the noisy
-ones, which are served last: up to `max` of each sort and some more, however many groups there are. Up to 200 waiting
-jobs are counted; beyond that the number is an estimate.';
+ones, which are served last: `max` of each sort, or up to three times as many of the last two. Up to 200 waiting jobs
+are counted; beyond that the number is an estimate. Running jobs are counted among 20,000 of all queues.';
