@@ -40,7 +40,7 @@ comment on column dibs.group_policy.group_hold is 'The hold that each of its job
 create type dibs.group_floor as (priority smallint, due_at timestamptz, id uuid, cost real);
 comment on type dibs.group_floor is
 'A place in the order of a group''s tickets of this priority, from which on it has tickets: by due time, then by id
-(null for any). `cost` is the cost of the first one.';
+(null for any). `cost` is the expected cost of the first one: of several, the average.';
 
 create sequence dibs.group_pointer_n_seq;
 create table dibs.group_pointer (
@@ -124,17 +124,17 @@ comment on sequence dibs.group_draw_seq is
 'Numbers the draws of _take_tickets, which shares the jobs of a claim among groups.';
 
 create type dibs.group_gate_state as enum (
-  'none',   -- the group is not limited
-  'ours',   -- the group is limited, and this claim has its lock
-  'busy'    -- the group is limited, and another claim has its lock or its pointers
+  'none',    -- the group is not limited
+  'locked',  -- the group is limited, and this claim has locked it
+  'busy'     -- the group is limited, and another transaction has its lock or its pointers
 );
 
 create type dibs.group_candidate as (
   group_key uuid,
   -- From the pointers of the group, merged:
-  pointer_n bigint,                 -- n and look_at of the first pointer; null if not is_ours
+  pointer_n bigint,                 -- the lowest n and look_at of the pointers; null if not has_pointers
   look_at timestamptz,
-  is_ours boolean,                  -- this claim has deleted the pointers; false if another claim has locked them
+  has_pointers boolean,             -- this claim has deleted the pointers; false if another claim has locked them
   floors dibs.group_floor[],        -- where its tickets begin, the highest priority first; null for only wakeups
   ended_runs integer,               -- the sum
   next_id uuid,                     -- in a strict group: the job that has to run next
@@ -156,7 +156,7 @@ create type dibs.group_search as (
   first_at timestamptz,             -- the first pointer (look_at, n) that it deleted; null if none
   first_n bigint,
   candidates dibs.group_candidate[],  -- their numbers are their places in this array
-  from_no integer,                  -- a round takes tickets from this candidate and those after it
+  first_tried_no integer,           -- a round tries this candidate and those after it: the new ones, in the end all
   has_more_pointers boolean,        -- there may be more pointers
   includes_others boolean           -- the groups whose pointers other claims have locked are candidates, too
 );

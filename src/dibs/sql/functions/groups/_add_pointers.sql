@@ -27,7 +27,7 @@ begin
   insert into dibs.group_pointer (queue_id, group_key, look_at, ended_runs, next_id, ring)
   select e.queue_id, e.group_key, at, e.ended_runs, e.next_id, q.ring
   from (
-    -- One for each group; in a strict group, one more for each job that waits again.
+    -- One wakeup for each group, and in a strict group a separate one for each job that waits again.
     select u.queue_id, u.group_key, case when u.group_hold = 'exclusive' then u.waiting_id end as next_id,
       count(*)::integer as ended_runs
     from unnest(group_keys, group_holds, queues, waiting) as u (group_key, group_hold, queue_id, waiting_id)
@@ -48,7 +48,8 @@ create or replace function dibs._wake_groups(
 language plpgsql volatile
 as $$
 begin
-  -- Give holds back even without a policy: one that is set before this transaction commits counts these tickets.
+  -- Give holds back even without a policy: if another transaction sets one before this one commits, it still sees
+  -- these tickets, and counts their holds.
   insert into dibs.group_pointer (queue_id, group_key, look_at, ended_runs, ring)
   select w.queue_id, w.group_key, at, w.ended_runs, q.ring
   from (
@@ -57,14 +58,15 @@ begin
   ) as w
   join dibs.queue as q on q.id = w.queue_id
   where w.ended_runs > 0
-    -- A pointer may name the job that has to run next once the group is strict again.
+    -- One of these tickets may be the job that has to run next: in a pointer that no claim has merged yet,
     or exists (select from dibs.group_pointer as t where t.group_key = w.group_key and t.next_id is not null)
+    -- or in the gate of a strict group.
     or q.has_group_policy
       and exists (select from dibs._find_group_policy(w.queue_id, w.group_key) as p where p.concurrency = 1);
 end
 $$;
 
 comment on function dibs._wake_groups is
-'Insert a wakeup for each group that lost waiting tickets, if it gives holds back (`ended_runs`), or if the group is
-strict: it may have waited for one of these tickets. The first three arguments are parallel arrays, with an item for
-each ticket.';
+'Insert a wakeup for each group that lost waiting tickets: if they had holds, which it gives back (`ended_runs`), or if
+the group may have waited for one of them, because it is strict or a pointer has a next_id. The first three arguments
+are parallel arrays, with an item for each ticket of a group.';

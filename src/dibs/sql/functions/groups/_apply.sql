@@ -5,10 +5,12 @@ language plpgsql volatile
 as $$
 #variable_conflict use_variable
 begin
+  -- From here on no claim begins until the commit, so no lease is inserted with a hold by the old policy.
   perform dibs._wait_for_claims();
   update dibs.queue as q set has_group_policy = exists (select from dibs.group_policy as p where p.queue_id = q.id)
   where q.id = queue_id;
   perform dibs._lock_groups(of_group);
+  -- Let runs that are ending end: a lease that is locked keeps its wrong hold.
   perform dibs._wait_for_leases(array(select w.id from dibs._wrong_group_holds(queue_id, of_group) as w order by w.id));
   perform dibs._correct_group_holds(queue_id, of_group);
   perform dibs._recount_group_gates(queue_id, of_group, dibs.now());
@@ -16,7 +18,8 @@ end
 $$;
 
 comment on function dibs._apply_group_policy is
-'Apply the policies that are set now to one group of a queue, or to all (the nil id). Waits for claims in flight.';
+'Apply the policies that are set now to one group of a queue, or to all (the nil id): correct the holds of its running
+jobs, then its gates, which count them. Wait for claims in flight first, and let none begin before the commit.';
 
 create or replace function dibs._recount_group_gates(of_queue integer, of_group uuid, at timestamptz) returns void
 language plpgsql volatile

@@ -1,14 +1,14 @@
 -- Candidates: the groups that a claim may serve, and the search for them.
 
 create or replace function dibs._candidate(
-  group_key uuid, is_ours boolean, floors dibs.group_floor[], pointer_n bigint default null,
+  group_key uuid, has_pointers boolean, floors dibs.group_floor[], pointer_n bigint default null,
   look_at timestamptz default null, ended_runs integer default 0, next_id uuid default null,
   next_ticket dibs.group_floor default null, policy dibs.group_policy default null,
   gate dibs.group_gate_state default 'none',
   running integer default null, tat timestamptz default null, free_runs integer default null)
 returns dibs.group_candidate
 language sql immutable parallel safe
-return row(group_key, pointer_n, look_at, is_ours, floors, ended_runs, next_id, next_ticket, policy, gate,
+return row(group_key, pointer_n, look_at, has_pointers, floors, ended_runs, next_id, next_ticket, policy, gate,
   running, tat, free_runs)::dibs.group_candidate;
 
 comment on function dibs._candidate is
@@ -85,7 +85,7 @@ begin
   )
   select coalesce(array_agg(t.r), '{}'), coalesce(array_agg(t.no), '{}'),
     array(select k.no from ticket as k where k.spot is null),
-    array(select dibs._candidate(c.group_key, is_ours => true, floors => c.floors, pointer_n => c.n,
+    array(select dibs._candidate(c.group_key, has_pointers => true, floors => c.floors, pointer_n => c.n,
       look_at => c.look_at, ended_runs => c.ended_runs, next_id => c.next_id) from candidate as c),
     (select count(*) = want from front)
   into early_tickets.tickets, early_tickets.candidate_nos, early_tickets.exhausted_nos, candidates, is_full
@@ -111,7 +111,7 @@ declare
   v_locked integer[];
 begin
   early_tickets.tickets := '{}'::dibs.ready[];
-  search.from_no := cardinality(search.candidates) + 1;
+  search.first_tried_no := cardinality(search.candidates) + 1;
   if search.has_more_pointers then
     v_pointers := dibs._take_pointers((queue).id, search.rotation, search.from_at, search.from_n, search.width, v_known,
       with_tickets and cardinality(v_known) = 0, at);
@@ -126,7 +126,7 @@ begin
     -- jobs are shared. From now on, each round tries all candidates.
     v_known := v_known || array(select c.group_key from unnest(v_new) as c);
     v_new := v_new || array(
-      select dibs._candidate(l.group_key, is_ours => false, floors => l.floors)
+      select dibs._candidate(l.group_key, has_pointers => false, floors => l.floors)
       from (
         select p.group_key,
           dibs._merge_floors(array_agg(row(p.priority, p.floor_at, p.floor_id, p.cost)::dibs.group_floor)) as floors
@@ -139,7 +139,7 @@ begin
           order by t.look_at, t.n limit search.width) as p
         group by p.group_key
       ) as l);
-    search.from_no := 1;
+    search.first_tried_no := 1;
     search.includes_others := true;
   end if;
   if (queue).noisy_share is not null and search.rotation > 0 then
@@ -153,7 +153,7 @@ begin
       from (
         select distinct dibs._group_bucket(c.group_key) as bucket from unnest(v_new) as c
         cross join lateral dibs._find_group_policy((queue).id, c.group_key) as p
-        where c.is_ours and p.is_limited
+        where c.has_pointers and p.is_limited
       ) as b
       cross join lateral (
         select l.bucket from dibs.group_lock as l where l.bucket = b.bucket for update skip locked) as l);

@@ -14,7 +14,7 @@ declare
   v_step record;
   v_round dibs.group_tickets;
   v_counts integer[] := '{}'::integer[];  -- How many tickets each candidate gave, by its number.
-  v_exhausted integer[] := '{}'::integer[];  -- The numbers of those that were tried and gave none.
+  v_exhausted integer[] := '{}'::integer[];  -- The numbers of those tried that gave none.
   v_no integer;
   v_batch dibs.taken_batch;
   v_blocked integer := 0;
@@ -45,7 +45,7 @@ begin
     end if;
     if cardinality(v_round.tickets) = 0 then
       v_round := dibs._take_tickets(
-        queue, v_search.candidates, v_search.from_no, v_exhausted, v_counts, want - taken, v_now);
+        queue, v_search.candidates, v_search.first_tried_no, v_exhausted, v_counts, want - taken, v_now);
       -- Stop if no candidate was left to try.
       exit when cardinality(v_round.tickets) = 0 and cardinality(v_round.exhausted_nos) = 0
         and not v_search.has_more_pointers;
@@ -99,9 +99,9 @@ declare
   v_queue dibs.queue;
   v_want integer;
   v_remembered dibs.floor;
-  -- The rotation's floor, as this session remembers it: look_at and n of a pointer. An id of a floor is a uuid, so n is
-  -- written as 32 decimal digits there.
-  v_floor dibs.floor;
+  -- The rotation's floor, as this session remembers it: look_at and n of a pointer. A dibs.floor has room for a uuid,
+  -- not for n: its 32 digits are those of n, with leading zeros.
+  v_rotation_floor dibs.floor;
   v_next_floor dibs.floor;
   v_from_n bigint;
   v_served record;
@@ -119,15 +119,16 @@ begin
     continue when v_want = 0;
     v_began_us := dibs._micros(clock_timestamp());
     v_remembered := dibs._recall('rotation', v_queue.id)::dibs.floor;
-    v_floor := dibs._begin_scan('rotation', v_queue.id, v_remembered, '{0}', v_top_us, v_began_us);
-    if v_queue.noisy_share is not null or v_floor.look_back > 0 then
+    v_rotation_floor := dibs._begin_scan('rotation', v_queue.id, v_remembered, '{0}', v_top_us, v_began_us);
+    if v_queue.noisy_share is not null or v_rotation_floor.look_back > 0 then
       perform dibs._refresh_noisy_rotation(v_queue, claim.at);
     end if;
-    v_from_n := case when v_floor.look_back > 0 then 0 else replace(v_floor.ids[1]::text, '-', '')::bigint end;
+    v_from_n := case when v_rotation_floor.look_back > 0 then 0
+      else replace(v_rotation_floor.ids[1]::text, '-', '')::bigint end;
     v_served := dibs._serve_rotation(
-      v_queue, v_queue.id, dibs._from_micros(v_floor.due_us[1] - v_floor.look_back), v_from_n,
+      v_queue, v_queue.id, dibs._from_micros(v_rotation_floor.due_us[1] - v_rotation_floor.look_back), v_from_n,
       v_want, (v_scan.reservation).units, claim.at);
-    v_place := row(v_floor.due_us[1], v_floor.ids[1]);
+    v_place := row(v_rotation_floor.due_us[1], v_rotation_floor.ids[1]);
     if v_served.first_at is not null then
       -- Move the floor to the first pointer that this claim deleted.
       v_place := dibs._moved_floor(
@@ -138,11 +139,11 @@ begin
       v_place := row(v_top_us, dibs._nil_id());
     end if;
     -- Otherwise this claim took tickets only of groups whose pointers others have locked: the floor stays.
-    v_next_floor := v_floor;
+    v_next_floor := v_rotation_floor;
     v_next_floor.due_us[1] := v_place.due_us;
     v_next_floor.ids[1] := v_place.id;
     perform dibs._end_scan(
-      'rotation', v_queue.id, v_floor, v_next_floor, dibs._micros(clock_timestamp()) - v_began_us);
+      'rotation', v_queue.id, v_rotation_floor, v_next_floor, dibs._micros(clock_timestamp()) - v_began_us);
     batches := batches || v_served.batches;
     taken := taken + v_served.taken;
     scans[v_scan.no].allowed := v_scan.allowed - v_served.taken;

@@ -19,7 +19,7 @@ language sql stable
 begin atomic
   select p.* from dibs.group_policy as p
   where p.queue_id = _find_group_policy.queue_id and p.group_key in (_find_group_policy.group_key, dibs._nil_id())
-  order by p.group_key desc limit 1;
+  order by p.group_key desc limit 1;  -- The nil id is the lowest.
 end;
 
 comment on function dibs._find_group_policy is

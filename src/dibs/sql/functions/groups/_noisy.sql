@@ -9,8 +9,8 @@ declare
   v_now_us bigint := dibs._micros(clock_timestamp());
 begin
   if (queue).noisy_share is null then
-    -- No group is noisy any more: empty the rotation. Every look-back of a claim does this, because a claim that began
-    -- before noisy_share was removed may still insert pointers.
+    -- No group is noisy any more: empty the rotation, also of pointers that lie ahead. Every look-back of a claim does
+    -- this, because a claim that began before noisy_share was removed may still insert pointers.
     with gone as (
       delete from dibs.group_pointer as t where t.ctid = any (array(
         select o.ctid from dibs.group_pointer as o where o.queue_id = -(queue).id
@@ -24,7 +24,7 @@ begin
     from gone as g;
     return;
   end if;
-  -- Counting all running jobs is slow: each connection does it once per second.
+  -- Mark groups that became noisy. Counting all running jobs is slow: each connection does it once per second.
   if abs(v_now_us - coalesce(dibs._recall('noisy', (queue).id)::bigint, 0)) < 1000000 then
     return;
   end if;
@@ -57,7 +57,7 @@ begin
     return candidates;
   end if;
   with noisy as (
-    select c.* from unnest(candidates) as c where c.group_key = any (v_noisy) and c.is_ours
+    select c.* from unnest(candidates) as c where c.group_key = any (v_noisy) and c.has_pointers
   )
   insert into dibs.group_pointer (queue_id, group_key, look_at, priority, floor_at, floor_id, cost, ended_runs, next_id)
   select -(queue).id, c.group_key, at, f.priority, f.due_at, f.id, f.cost, 0, null
@@ -72,4 +72,5 @@ end
 $$;
 
 comment on function dibs._divert_noisy_groups is
-'Insert what the pointers of noisy candidates said into the noisy rotation, and return the other candidates.';
+'Return the candidates that are not noisy. For each noisy one whose pointers this claim has deleted, insert pointers
+with the same content into the noisy rotation. The rest are left to the claims that have locked their pointers.';

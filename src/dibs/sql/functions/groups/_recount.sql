@@ -57,8 +57,8 @@ begin
     return 0;
   end if;
   for v_wrong in
-    -- Groups whose newest gate row has another count, and groups whose running jobs have wrong holds. No lock is
-    -- needed: one snapshot sees the count together with the holds that it counts.
+    -- Groups whose newest gate row has another count, and groups whose running jobs have wrong holds. To find them no
+    -- lock is needed: one snapshot sees the count together with the holds that it counts.
     select w.queue_id, w.group_key
     from (
       select coalesce(g.queue_id, h.queue_id) as queue_id, coalesce(g.group_key, h.group_key) as group_key
@@ -82,5 +82,5 @@ end
 $$;
 
 comment on function dibs._repair_group_gates is
-'Correct the gates and the holds of up to 100 limited groups where they are wrong, and return the number of groups. A
-group that a claim has locked waits for the next repair.';
+'Correct the gates and the holds of up to 100 limited groups where they are wrong, and return the number of groups
+that were counted again. A group that is locked waits for the next repair.';

@@ -19,16 +19,18 @@ begin
         -- It was tried and gave none: its tickets are locked, or wait to be expired.
         when l.is_expired then interval '400 milliseconds' else v_pause end as pause,
       random() < case when n.taken > 0 then n.taken / s.share
+        -- x of FORMULAS.md; 0 for a share of 1 or more.
         else v_pace * greatest(1 - s.share, 0) / greatest(1 - v_pace * s.share, 0.001) end as is_moved
     from unnest(candidates) with ordinality as c
     cross join lateral (select coalesce(counts[c.ordinality], 0) as taken) as n
     cross join lateral dibs._remaining_floors((queue).id, c.group_key, c.floors, at) as l
     cross join lateral (select coalesce((c.policy).weight, 1) / c.floors[1].cost as share) as s
-    where c.is_ours and c.gate <> 'ours' and (l.floors is not null or c.gate = 'busy')
+    -- The pointers that this claim has deleted. _save_group_gates inserts those of groups that it has locked.
+    where c.has_pointers and c.gate <> 'locked' and (l.floors is not null or c.gate = 'busy')
     order by c.ordinality
   ), wakeup as (
-    -- Nobody has looked at the gate of a busy group yet: repeat what its pointers said about it. Without a due pointer
-    -- to a ticket, insert a wakeup in any case.
+    -- This claim could not change the gate of a busy group: repeat what its pointers said about it. Without a due
+    -- pointer to a ticket, insert a wakeup in any case.
     insert into dibs.group_pointer (queue_id, group_key, look_at, ended_runs, next_id)
     select rotation, c.group_key, at + v_pause, c.ended_runs, c.next_id from candidate as c
     where c.is_busy and (c.ended_runs > 0 or c.next_id is not null

@@ -13,8 +13,8 @@ begin atomic
       and r.priority = f.priority
       and (r.due_at, r.id) >= (f.due_at, coalesce(f.id, dibs._nil_id()))
     order by r.due_at, r.id limit 1) as r
-  -- Drop a floor whose ticket is not due yet and has another pointer, which finds it in time. If it has none, a claim
-  -- whose clock was ahead of `at` has deleted it.
+  -- Drop a floor whose ticket is not due yet and has another pointer, which finds it in time. Keep it if that pointer
+  -- is missing: a claim whose clock was ahead of `at` has deleted it.
   where not (r.due_at > at and exists (
     select from dibs.group_pointer as t
     where t.group_key = _remaining_floors.group_key and t.look_at > at and t.look_at <= r.due_at

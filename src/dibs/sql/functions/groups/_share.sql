@@ -14,8 +14,7 @@ begin
   end if;
   foreach v_scan in array scans loop
     if not (v_scan.queue).has_groups then
-      -- All jobs of such a queue are ungrouped: reserve half for them and for those of the other queues, however many
-      -- groups wait.
+      -- All jobs of this queue are ungrouped. Count one group, whatever other queues have: half is reserved.
       v_groups := 1;
       exit;
     end if;
