@@ -50,7 +50,9 @@ begin
     from dibs._longest_waiting_groups(array(select -k from unnest(ids) as k), at, _find_shown_groups.max) as n
   )
   select s.queue_id, s.group_key,
-    exists (select from dibs.group_pointer as t where t.group_key = s.group_key and t.queue_id = -s.queue_id),
+    -- offset 0: look up each group by the index; the planner would hash all pointers.
+    exists (
+      select from dibs.group_pointer as t where t.group_key = s.group_key and t.queue_id = -s.queue_id offset 0),
     coalesce(min(r.jobs), 0), min(r.id::text)::uuid, min(w.jobs)
   from shown as s
   left join runs as r on r.group_key = s.group_key
