@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MOST_SHOWN = 3
+MOST_NAMED = 3
 """The number of jobs that are named when an id is ambiguous."""
 
 PATIENCE = 5.0
@@ -109,15 +109,15 @@ class Session:
             return given
         from dibs.db import calls
 
-        found = client._run(calls.names.ids_between(*given.bounds, MOST_SHOWN + 1))
+        found = client._run(calls.names.ids_between(*given.bounds, MOST_NAMED + 1))
         if len(found) == 1:
             return found[0]
         if not found:
             raise UnknownJob(f"there is no job whose id begins with {given.text}")
-        more = ", …" if len(found) > MOST_SHOWN else ""
+        more = ", …" if len(found) > MOST_NAMED else ""
         raise InvalidArgument(
             f"several jobs have an id that begins with {given.text}",
-            hint=f"give more of it: {', '.join(map(str, found[:MOST_SHOWN]))}{more}",
+            hint=f"give more of it: {', '.join(map(str, found[:MOST_NAMED]))}{more}",
         )
 
     def complete(self, call: Call[list[str]]) -> list[str]:

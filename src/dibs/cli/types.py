@@ -128,9 +128,14 @@ def _json(text: str) -> Any:
 
 
 def _pair(text: str) -> tuple[str, str]:
+    return _split(text, "a name and a value; write user_id=42")
+
+
+def _split(text: str, expected: str) -> tuple[str, str]:
+    """Split ``name=value`` at the first ``=``; the value may be empty."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise ValueError(f"{text!r} is not a name and a value; write user_id=42")
+        raise ValueError(f"{text!r} is not {expected}")
     return name, value
 
 
@@ -145,10 +150,7 @@ def by_name(pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
 
 
 def _header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise ValueError(f"{text!r} is not a header; write name=value")
-    return name, value
+    return _split(text, "a header; write name=value")
 
 
 def _units(text: str) -> tuple[str, int]:

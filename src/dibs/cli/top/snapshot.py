@@ -54,6 +54,6 @@ async def read_snapshot(client: AsyncClient) -> Snapshot:
 
 
 async def _rates(client: AsyncClient) -> dict[str, Rate]:
-    # The minute that passes now and the one before: the one in which the time begins counts whole.
+    # Statistics count whole minutes, also the one in which `since` lies: this one and the minute before it.
     found = await client.stats.statistics(by="queue", since=SPAN - 60)
     return {s.queue: Rate(s.succeeded / SPAN, (s.failed + s.lost) / SPAN) for s in found if s.queue is not None}

@@ -29,7 +29,7 @@ POLICY: QueuePolicy = {
 }
 FEWEST, MOST = 20, 5000
 STRIDE = 7919
-"""A prime above MOST: its multiples visit every place once, in a mixed order that never changes."""
+"""A prime above MOST: its multiples, modulo the number of jobs, are every place once, in a mixed order."""
 
 
 class PartnerDown(Exception):

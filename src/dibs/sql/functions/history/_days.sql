@@ -40,15 +40,15 @@ as $$
 declare
   c_max constant integer := 10000;  -- To move more would hold the lock too long.
   v_name text := dibs._day_name(parent, day);
-  v_from uuid := dibs._id_floor(dibs._day_start(day));
-  v_to uuid := dibs._id_floor(dibs._day_start(day + 1));
+  v_from_id uuid := dibs._id_floor(dibs._day_start(day));
+  v_to_id uuid := dibs._id_floor(dibs._day_start(day + 1));
   v_in_default bigint;
 begin
   if exists (select from dibs._day_partitions(parent) as d where d.day = _make_day.day) then
     return 'exists';
   end if;
   execute format('select count(*) from (select from dibs.%I where id >= $1 and id < $2 limit $3) as r',
-                 parent || '_default') into v_in_default using v_from, v_to, c_max + 1;
+                 parent || '_default') into v_in_default using v_from_id, v_to_id, c_max + 1;
   if v_in_default > c_max then
     return 'crowded';
   end if;
@@ -62,9 +62,9 @@ begin
   execute format('lock table dibs.%I in access exclusive mode', parent || '_default');
   execute format(
     'with moved as (delete from dibs.%I where id >= $1 and id < $2 returning *)
-     insert into dibs.%I select * from moved', parent || '_default', v_name) using v_from, v_to;
+     insert into dibs.%I select * from moved', parent || '_default', v_name) using v_from_id, v_to_id;
   execute format('alter table dibs.%I attach partition dibs.%I for values from (%L) to (%L)',
-                 parent, v_name, v_from, v_to);
+                 parent, v_name, v_from_id, v_to_id);
   return 'made';
 exception when lock_not_available or deadlock_detected then
   return 'locked';
@@ -121,19 +121,20 @@ set lock_timeout = '50ms'
 as $$
 declare
   v_day date := dibs._partition_day(name);
-  v_from uuid := dibs._id_floor(dibs._day_start(v_day));
-  v_to uuid := dibs._id_floor(dibs._day_start(v_day + 1));
+  v_from_id uuid := dibs._id_floor(dibs._day_start(v_day));
+  v_to_id uuid := dibs._id_floor(dibs._day_start(v_day + 1));
   v_live uuid[] := '{}'::uuid[];
 begin
   if parent = 'job'
-    and cardinality(dibs._find_live_jobs(v_from, v_to, at, dibs._max_live_jobs() + 1)) > dibs._max_live_jobs() then
+    and cardinality(dibs._find_live_jobs(v_from_id, v_to_id, at, dibs._max_live_jobs() + 1)) > dibs._max_live_jobs()
+  then
     return 'crowded';
   end if;
   execute format('lock table dibs.%I in access exclusive mode', parent);
   if parent = 'job' then
     -- Look again, now that no job can change. Live jobs move to the default partition.
-    v_live := dibs._find_live_jobs(v_from, v_to, at, null);
-    delete from dibs.dead as d where d.id >= v_from and d.id < v_to and d.id <> all (v_live);
+    v_live := dibs._find_live_jobs(v_from_id, v_to_id, at, null);
+    delete from dibs.dead as d where d.id >= v_from_id and d.id < v_to_id and d.id <> all (v_live);
   end if;
   execute format('alter table dibs.%I detach partition dibs.%I', parent, name);
   if v_live <> '{}' then

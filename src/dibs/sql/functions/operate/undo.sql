@@ -33,8 +33,8 @@ begin
   end if;
   v_is_cancel := v_operation.verb = 'cancel_where';
   done := case when v_is_cancel then dibs._undo_cancel(v_jobs, v_now) else dibs._undo_retry(v_jobs, v_now) end;
-  -- Keep the snapshot of a job that is still as the operation left it: its ticket was locked, or another job has its
-  -- dedup key. Undo can be repeated for it.
+  -- Keep the snapshot of a job that is still as the operation left it, so that undo can be repeated for it: its ticket
+  -- was locked, another job has its dedup key, or a later operation has to be undone first.
   delete from dibs.undo_job as u
   where u.operation = undo.operation and u.id = any (array(select j.id from unnest(v_jobs) as j))
     and not exists (select from dibs.dead as d
