@@ -102,7 +102,7 @@ create or replace function dibs._undo_cancel(jobs dibs.undo_job[], at timestampt
 language plpgsql volatile
 as $$
 declare
-  v_ids uuid[];
+  v_locked uuid[];
   v_tickets dibs.ready[];
 begin
   -- Lock dedup keys before tickets, as every verb does that waits for both: an `edit` has the key and waits for the
@@ -110,19 +110,20 @@ begin
   perform dibs._retake_dedup_keys(array(
     select d.id from unnest(jobs) as u
     join dibs.dead as d on d.id = u.id and d.state = 'cancelled' and d.ended_at = u.ended_at), at);
-  v_ids := array(
+  v_locked := array(
     select d.id from unnest(jobs) as u
     cross join lateral (
       select d.id from dibs.dead as d where d.id = u.id and d.state = 'cancelled' and d.ended_at = u.ended_at
       for update skip locked) as d);
   v_tickets := array(
+    -- A job whose dedup key another job has stays dead.
     select dibs._ticket(id => d.id, due_at => d.due_at, queue_id => d.queue_id, run => d.run,
       -- An edit may have moved the due time of the dead job.
       expire_at => dibs._postponed_expiry(d.id, u.expire_at, u.expire_at + greatest(d.due_at - u.due_at, interval '0')),
       charged => d.charged, losses => d.losses, priority => d.priority,
       own_lease => dibs._job_lease(j.lease, j.lease_growth, j.lease_cap, q, d.charged + 1), history => d.history,
       fingerprint => d.fingerprint, group_key => dibs._group_key(d.queue_id, j.group_name), cost => j.cost)
-    from unnest(jobs) as u join dibs.dead as d on d.id = u.id and d.id = any (v_ids)
+    from unnest(jobs) as u join dibs.dead as d on d.id = u.id and d.id = any (v_locked)
     join dibs.job as j on j.id = d.id join dibs.queue as q on q.id = d.queue_id
     left join dibs.fingerprint as f on f.hash = d.fingerprint
     where d.fingerprint is null or f.id = d.id or j.dedup_scope = 'window'
@@ -141,29 +142,29 @@ create or replace function dibs._undo_retry(jobs dibs.undo_job[], at timestamptz
 language plpgsql volatile
 as $$
 declare
-  v_jobs dibs.undo_job[];
-  v_ids uuid[];
+  v_undoable dibs.undo_job[];
+  v_locked uuid[];
   v_withdrawn dibs.ready[];
   v_inserted bigint;
 begin
   -- A job may have been cancelled and retried again without a run: only the last of its operations can be undone.
-  v_jobs := array(
+  v_undoable := array(
     select u from unnest(jobs) as u
     where not exists (select from dibs.undo_job as o where o.id = u.id and o.operation > u.operation));
-  v_ids := array(
-    select r.id from unnest(v_jobs) as u
+  v_locked := array(
+    select r.id from unnest(v_undoable) as u
     cross join lateral (
       select r.id from dibs.ready as r where r.id = u.id and r.run = u.run for update skip locked) as r)
     || array(
-    select b.id from unnest(v_jobs) as u
+    select b.id from unnest(v_undoable) as u
     cross join lateral (
       select b.id from dibs.blocked as b where b.id = u.id and b.run = u.run for update skip locked) as b);
-  v_withdrawn := dibs._withdraw_tickets(array(select k from unnest(v_ids) as k order by k), at);
+  v_withdrawn := dibs._withdraw_tickets(array(select k from unnest(v_locked) as k order by k), at);
   insert into dibs.dead (
     id, due_at, ended_at, queue_id, run, charged, losses, priority, history, state, reason, fingerprint)
   select w.id, u.due_at, u.ended_at, w.queue_id, w.run, u.charged, u.losses, w.priority, w.history, u.state, u.reason,
     w.fingerprint
-  from unnest(v_withdrawn) as w join unnest(v_jobs) as u on u.id = w.id;
+  from unnest(v_withdrawn) as w join unnest(v_undoable) as u on u.id = w.id;
   get diagnostics v_inserted = row_count;
   perform dibs._check_moved(coalesce(cardinality(v_withdrawn), 0), v_inserted);
   perform dibs._free_dedup_keys(array_agg(w.fingerprint), array_agg(w.id)) from unnest(v_withdrawn) as w;

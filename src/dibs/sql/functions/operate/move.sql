@@ -34,7 +34,7 @@ as $$
 declare
   v_withdrawn dibs.ready[];
   v_dead uuid[];
-  v_ids uuid[];
+  v_moved uuid[];
   v_shards integer := (select q.shards from dibs.queue as q where q.id = to_queue);
   v_tickets dibs.ready[];
 begin
@@ -61,16 +61,16 @@ begin
   update dibs.dead as d
   set queue_id = case when v_shards > 1 then dibs._shard_of_job(d.id, to_queue, v_shards) else to_queue end
   where d.id = any (v_dead);
-  v_ids := array(select w.id from unnest(v_withdrawn) as w) || v_dead;
+  v_moved := array(select w.id from unnest(v_withdrawn) as w) || v_dead;
   update dibs.job as j
   set queue_id = case when v_shards > 1 then dibs._shard_of_job(j.id, to_queue, v_shards) else to_queue end
-  where j.id = any (v_ids);
+  where j.id = any (v_moved);
   v_tickets := array(
     select dibs._ticket_in_queue(w, j, q, at) from unnest(v_withdrawn) as w
     join dibs.job as j on j.id = w.id join dibs.queue as q on q.id = j.queue_id order by w.id);
   perform dibs._check_moved(coalesce(cardinality(v_withdrawn), 0), cardinality(v_tickets));
   perform dibs._return_tickets(v_tickets, at);
-  return coalesce(cardinality(v_ids), 0);
+  return coalesce(cardinality(v_moved), 0);
 end
 $$;
 
