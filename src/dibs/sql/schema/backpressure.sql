@@ -6,5 +6,6 @@ create type dibs.pressure as (
   oldest_due timestamptz
 );
 comment on type dibs.pressure is
-'How full a queue is: the jobs that wait (counted up to max_depth; null without one), since when the oldest of them is
-due (null without a max_age, infinity if none is), and until when to believe it, in microseconds.';
+'How full a queue or group is. good_until_us: when to measure it again, in microseconds. waiting: how many jobs wait,
+not exact above max_depth; null without a max_depth. oldest_due: since when the oldest of them is due; null without a
+max_age, infinity if no job of a queue waits.';

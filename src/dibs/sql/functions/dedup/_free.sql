@@ -1,7 +1,7 @@
 -- Dedup keys are freed when their job has ended or their time is over.
 
 -- Skip a locked key: a producer is taking it over, and a verb that ends jobs does not wait for producers. If that
--- producer rolls back, the row stays behind with a job that has ended, and `_is_key_live` returns false for it.
+-- producer rolls back, the row stays behind with a job that has ended. The next enqueue with this key takes it over.
 create or replace function dibs._free_dedup_keys(hashes bytea[], ids uuid[], keep_windows boolean default false)
 returns void
 language sql volatile
@@ -18,7 +18,7 @@ end;
 
 comment on function dibs._free_dedup_keys is
 'Free the dedup keys that jobs hold: `hashes[i]` is the key of job `ids[i]`, or null. With `keep_windows`, a key that is
-held for a window of time stays until `forget` deletes it.';
+held for a window of time stays until `_forget_dedup_keys` deletes it.';
 
 create or replace function dibs._forget_dedup_keys() returns bigint
 language plpgsql volatile

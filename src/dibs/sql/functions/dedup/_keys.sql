@@ -6,8 +6,8 @@ return sha256(convert_to(queue_id || ':' || dedup_key, 'UTF8'));
 
 comment on function dibs._fingerprint_of is 'Return the hash of a dedup key of a queue.';
 
--- Different arguments give different hashes: a kind has no line break, a JSON text ends where its value ends, and `#`
--- stands where `_fingerprint_of` has `:`. Where there is no payload, JSON null is hashed.
+-- A job has a payload or a body, not both, and a kind has no line break, so different arguments give different texts.
+-- `#` sets them apart from the given keys (`_fingerprint_of`). Without a payload, JSON null is hashed.
 create or replace function dibs._fingerprint_of_arguments(queue_id integer, kind text, payload jsonb, body bytea)
 returns bytea
 language sql immutable parallel safe

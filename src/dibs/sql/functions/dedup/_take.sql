@@ -1,5 +1,41 @@
 -- Jobs take their dedup keys, or are duplicates of the jobs that hold them.
 
+create or replace function dibs._take_over_dedup_key(
+  wanted dibs.fingerprint, holder uuid, replaces boolean, at timestamptz) returns text
+language plpgsql volatile
+as $$
+declare
+  v_is_live boolean;
+  v_outcome text := 'enqueued';
+begin
+  -- Only one of several callers may take the key over: lock it, then look again, because it may have changed.
+  perform from dibs.fingerprint as f where f.hash = wanted.hash and f.id = holder for update;
+  if not found then
+    return null;
+  end if;
+  select dibs._is_key_live(f, at) into v_is_live from dibs.fingerprint as f where f.hash = wanted.hash;
+  if v_is_live and not replaces then
+    return null;
+  end if;
+  -- Does the holder wait? Then cancel it. Otherwise it goes on without the key: it runs, is being claimed, or has ended
+  -- within its window.
+  if v_is_live and dibs._lock_ticket(holder) then
+    perform dibs._end_waiting_jobs(array[holder], 'cancelled', 'replaced by job ' || wanted.id, at);
+    v_outcome := 'replaced';
+  end if;
+  -- The row is still there, or the cancellation has deleted it.
+  insert into dibs.fingerprint (hash, id, scope, until)
+  values (wanted.hash, wanted.id, wanted.scope, wanted.until)
+  on conflict (hash) do update set id = excluded.id, scope = excluded.scope, until = excluded.until;
+  return v_outcome;
+end
+$$;
+
+comment on function dibs._take_over_dedup_key is
+'Take a dedup key for the job `wanted.id` from its holder, if the key is no longer live, or if the job `replaces` the
+holder. Return `replaced` if the holder waited and was cancelled, otherwise `enqueued`; null if the key has another
+holder by now, or is live again.';
+
 create or replace function dibs._take_dedup_key(
   wanted dibs.fingerprint, replaces boolean, at timestamptz, out holder uuid, out outcome text)
 language plpgsql volatile
@@ -7,21 +43,23 @@ as $$
 declare
   v_held record;
 begin
-  outcome := 'enqueued';
-  -- The key may become free between the insert that fails and the select, so try again until one of them succeeds.
+  -- Each pass tries three steps. If another transaction frees or takes the key between two of them, try again.
   loop
+    -- Is the key free? The insert waits for a transaction that is taking it.
     insert into dibs.fingerprint (hash, id, scope, until)
     values (wanted.hash, wanted.id, wanted.scope, wanted.until) on conflict do nothing;
     if found then
       holder := wanted.id;
+      outcome := 'enqueued';
       return;
     end if;
-    select f.id, f.scope, dibs._is_key_live(f, at) as live into v_held
+    -- Does its holder keep it?
+    select f.id, f.scope, dibs._is_key_live(f, at) as is_live into v_held
     from dibs.fingerprint as f where f.hash = wanted.hash;
     continue when not found;
-    if v_held.live and not replaces then
-      -- With scope `waiting`, the holder loses its key when it begins to run. An older snapshot does not see that, but
-      -- then these locks raise 40001.
+    if v_held.is_live and not replaces then
+      -- With scope `waiting`, the holder loses its key when it begins to run. The snapshot of a REPEATABLE READ
+      -- transaction may be too old to see that: these locks then raise 40001.
       if v_held.scope = 'waiting' and current_setting('transaction_isolation') <> 'read committed' then
         perform from dibs.ready as r where r.id = v_held.id for key share;
         perform from dibs.blocked as b where b.id = v_held.id for key share;
@@ -30,17 +68,12 @@ begin
       outcome := 'duplicate';
       return;
     end if;
-    -- Only one of several callers may take the key over: lock it, and then look at it again.
-    perform from dibs.fingerprint as f where f.hash = wanted.hash and f.id = v_held.id for update;
-    continue when not found;
-    v_held.live := (select dibs._is_key_live(f, at) from dibs.fingerprint as f where f.hash = wanted.hash);
-    continue when v_held.live and not replaces;
-    if v_held.live and dibs._lock_ticket(v_held.id) then
-      perform dibs._end_waiting_jobs(array[v_held.id], 'cancelled', 'replaced by job ' || wanted.id, at);
-      outcome := 'replaced';
+    -- No: take the key from it.
+    outcome := dibs._take_over_dedup_key(wanted, v_held.id, replaces, at);
+    if outcome is not null then
+      holder := wanted.id;
+      return;
     end if;
-    -- A live holder that does not wait goes on without the key: it runs, is being claimed, or has ended in its window.
-    delete from dibs.fingerprint as f where f.hash = wanted.hash and f.id = v_held.id;
   end loop;
 end
 $$;
@@ -53,7 +86,8 @@ key was taken), `replaced` (a waiting job was cancelled, too) or `duplicate` (an
 create or replace function dibs._retake_dedup_keys(ids uuid[], at timestamptz) returns void
 language sql volatile
 begin atomic
-  -- Scope `window`: the window began at the enqueue, and a retry does not begin another one.
+  -- Scope `window`: the window began at the enqueue, and a retry does not begin another one. `offset 0`: sort before
+  -- the calls, so that keys are locked in one order.
   select dibs._take_dedup_key(
     row(d.fingerprint, d.id, d.dedup_scope, null)::dibs.fingerprint, replaces => false, at => at)
   from (
@@ -89,18 +123,21 @@ create or replace function dibs._inserted_before(ids uuid[], duplicate_of uuid[]
 language plpgsql immutable
 as $$
 begin
-  -- Not a join: it would be planned for ten rows, and compare each with each.
   return array(
-    select
-      case when d.id not in (select n.id from unnest(ids, duplicate_of) as n (id, known) where n.known is null)
-        then d.id end
+    -- Jobs that this call inserts. `in` reads them into a hash table; a join would be planned for ten rows, and compare
+    -- each row with each.
+    with new_job as (
+      select n.id from unnest(ids, duplicate_of) as n (id, duplicate_of) where n.duplicate_of is null
+    )
+    select case when d.id in (select n.id from new_job as n) then null else d.id end
     from unnest(duplicate_of) with ordinality as d (id, ord) order by d.ord);
 end
 $$;
 
 comment on function dibs._inserted_before is
-'Return the id of each job of a batch that an earlier call inserted, otherwise null. `duplicate_of` also has the ids
-that are in the batch twice and new.';
+'Return, for each job of a batch, its id if an earlier call inserted it, otherwise null. `duplicate_of[i]` is the id
+of a job whose id exists already, or stands earlier in the batch. In the second case the first of the two is new, and
+both are null here.';
 
 create or replace function dibs._take_dedup_keys(
   jobs jsonb, bodies bytea[], inout duplicate_of uuid[], at timestamptz,
@@ -126,26 +163,27 @@ begin
   end if;
   -- One key at a time, sorted by hash, so that two batches with the same keys wait for each other in one order.
   for v_key in select * from dibs._requested_keys(jobs, bodies) as k loop
+    -- Did an earlier try of this call insert one of the jobs with this key? Then the call is a repeat, which must not
+    -- add a job: that job counts as the holder, even if it has ended.
     v_holder := null;
     if v_inserted_before is not null then
       v_holder := (
         select v_inserted_before[o] from unnest(v_key.ords) as o
         where v_inserted_before[o] is not null order by o limit 1);
     end if;
-    if v_holder is not null then
-      -- The call is a repeat, which must not add a job: even if the holder has ended, the others are its duplicates.
-      v_outcome := 'duplicate';
-    else
+    -- Otherwise, one of them tries to take the key.
+    if v_holder is null then
       v_wanted.hash := v_key.hash;
-      v_wanted.id := ids[v_key.ords[1]];
+      v_wanted.id := ids[v_key.taker];
       v_wanted.scope := v_key.scope;
       v_wanted.until := at + v_key.dedup_for;
       select t.holder, t.outcome into v_holder, v_outcome
       from dibs._take_dedup_key(v_wanted, v_key.replaces, at) as t;
+      if v_outcome = 'replaced' then
+        outcomes[v_key.taker] := 'replaced';
+      end if;
     end if;
-    if v_outcome = 'replaced' then
-      outcomes[v_key.ords[1]] := v_outcome;
-    end if;
+    -- All others are duplicates of the holder.
     foreach v_ord in array v_key.ords loop
       hashes[v_ord] := v_key.hash;
       if ids[v_ord] <> v_holder and duplicate_of[v_ord] is null then
@@ -160,6 +198,7 @@ end
 $$;
 
 comment on function dibs._take_dedup_keys is
-'Take the dedup keys of a batch. `duplicate_of` has the jobs whose ids exist already; jobs whose key another job holds
-are added with that holder, or raise DI040 if they refuse to be duplicates. Return for each job its id, the hash of its
-key, and `replaced` if a waiting job was cancelled for it.';
+'Take the dedup keys of a batch. On entry, `duplicate_of` has the ids of jobs whose ids exist already (null if no job
+does). On return it also has the holder for each job whose key another job holds; such a job raises DI040 if it refuses
+to be a duplicate. Return for each job its id, the hash of its key, and `replaced` if a waiting job was cancelled for it
+(`outcomes`, null if there is none).';
