@@ -17,7 +17,7 @@ end
 $$;
 
 comment on function dibs._priorities is
-'Return the priorities that jobs of a queue have or have had, the highest first.';
+'Return the priorities at which jobs of a queue may wait, the highest first: its own and those noted.';
 
 create or replace function dibs._note_priorities(queue_ids integer[], priorities smallint[]) returns void
 language plpgsql volatile
@@ -46,7 +46,7 @@ declare
   v_cooldown bigint;
   v_hint record;
 begin
-  if remembered.reuse_until is null then
+  if remembered.reuse_until is null then  -- Nothing is remembered.
     select h.* into v_hint from dibs.floor_hint as h
     where h.what = _prepare_floor.what and h.queue_id = _prepare_floor.queue_id order by h.swept_at desc limit 1;
     v_floor := v_hint.floor;
@@ -68,12 +68,12 @@ begin
     v_floor.priorities := priorities;
     v_floor.reuse_until := 0;
   end if;
-  -- Ignore a time later than any we would set: the clock was set back.
+  -- A look-back is due at its time, and also if that is further ahead than we would set it: the clock was set back.
   v_is_sweep_due := v_floor.sweep_at - began_us
     not between 1 and dibs._constant('look_back_cooldown') * v_floor.sweep_took;
   if v_is_sweep_due and v_floor.sweep_took >= 2000 then
-    -- Sweep only half of the times that an expensive sweep is due: one that hits the statement timeout is due again at
-    -- once, and otherwise no claim would succeed.
+    -- 1. Toss a coin. A sweep that hits the statement timeout is due again at once: without the coin no claim would
+    -- succeed.
     v_is_sweep_due := random() < 0.5;
     v_began := dibs._from_micros(began_us);
     v_cooldown := dibs._constant('look_back_cooldown');
@@ -81,13 +81,13 @@ begin
     where v_is_sweep_due and h.what = _prepare_floor.what and h.queue_id = _prepare_floor.queue_id
       and h.swept_at <= v_began
     order by h.swept_at desc limit 1;
+    -- 2. Wait for the cooldown of the last sweep of any connection.
     if v_hint.ends_at > v_began then
       v_is_sweep_due := false;
     elsif v_hint.row_id is not null then
+      -- 3. Lock the newest hint, so that one connection at a time sweeps. If another keeps it locked for one more
+      -- cooldown, sweep without the lock, in the time slot of this PID.
       perform from dibs.floor_hint as h where h.ctid = v_hint.row_id for update skip locked;
-      -- One connection at a time sweeps. The lock holder may have finished sweeping but left its transaction open.
-      -- After another cooldown the other connections sweep anyway, spread over time by backend PID. The first to commit
-      -- writes a new hint.
       v_is_sweep_due := found or v_hint.ends_at + v_cooldown * v_hint.took <= v_began
         and trunc(extract(epoch from v_began) / extract(epoch from v_hint.took)) % v_cooldown
           = pg_backend_pid() % v_cooldown;
@@ -95,7 +95,8 @@ begin
   end if;
   v_floor.look_back := case
     when v_is_sweep_due then dibs._constant('unlimited_look_back_us')
-    when v_floor.near_at - began_us not between 1 and 60000000 then 500000 << v_floor.near_step
+    when v_floor.near_at - began_us not between 1 and dibs._constant('near_cooldown_us')
+      then 500000 << v_floor.near_step
     else 0 end;
   return v_floor;
 end
@@ -113,10 +114,13 @@ create or replace function dibs._begin_scan(
 returns dibs.floor
 language sql volatile
 return case
+  -- The remembered floor is of these priorities, and nowhere above the top.
   when (remembered).priorities = priorities and top_us >= all ((remembered).due_us)
     and top_us >= all ((remembered).high_us)
+    -- No look-back is due: the time of each is ahead, and not further ahead than we would set it.
     and (remembered).sweep_at - began_us between 1 and dibs._constant('look_back_cooldown') * (remembered).sweep_took
-    and (remembered).near_at - began_us between 1 and 60000000 then remembered
+    and (remembered).near_at - began_us between 1 and dibs._constant('near_cooldown_us')
+  then remembered
   else dibs._prepare_floor(what, queue_id, remembered, priorities, top_us, began_us)
 end;
 
@@ -137,8 +141,9 @@ return case
 end;
 
 comment on function dibs._moved_floor is
-'Return where a floor is after a claim: at the first ticket that it took, or found and left, but not above `top_us`. A
-look-back lowers the floor only if the claim took all that it wanted (`is_full`): then there may be more.';
+'Return where a floor is after a claim. `first` is the first ticket that the claim took; if it took none, the first that
+it saw. The floor rises to it, but not above `top_us`. After a look-back the floor falls to it only if the claim took
+all that it wanted (`is_full`): then more may be there.';
 
 create or replace function dibs._end_scan(
   what text, queue_id integer, floor dibs.floor, next_floor dibs.floor, took bigint)
@@ -155,14 +160,16 @@ begin
     next_floor.look_back := 0;
     v_now := dibs._micros(clock_timestamp());
     if floor.look_back < dibs._constant('unlimited_look_back_us') then
-      next_floor.near_at := v_now + least(dibs._constant('look_back_cooldown') * took, 30000000);
+      next_floor.near_at := v_now
+        + least(dibs._constant('look_back_cooldown') * took, dibs._constant('near_cooldown_us'));
       next_floor.near_step := (floor.near_step + 1) % 6;
     else
       next_floor.sweep_took := took;
       next_floor.sweep_at := v_now + dibs._constant('look_back_cooldown') * took;
       if took >= 2000 then
-        -- Share only what this sweep found. The floors that it did not move are the session's, which its caller can
-        -- forge: keep those from which a new session would start.
+        -- The hint may have only places that this sweep found. A floor that it did not move is a value that the session
+        -- remembered, which its caller can forge: replace it by the one of the last hint. The sweep has no upper limit
+        -- for a floor, so give its look-back for `top_us`.
         v_shared := next_floor;
         v_hint := dibs._prepare_floor(what, queue_id, null, floor.priorities, floor.look_back, v_now);
         for n in 1 .. cardinality(floor.priorities) loop

@@ -11,7 +11,7 @@ $$;
 
 comment on function dibs._begin_change is
 'Let one transaction at a time change limits and policies of groups. Call it before anything else is locked: a
-transaction that later stops the claims must not wait for another change then.';
+transaction that waited here with locks could block the change that it waits for.';
 
 create or replace function dibs._stop_claims(tries integer) returns boolean
 language plpgsql volatile
@@ -32,10 +32,10 @@ end
 $$;
 
 comment on function dibs._stop_claims is
-'Wait until no claim is in flight, up to a tenth of a second for each try, and let none begin until this transaction
-ends. Return false if one stays open.';
+'Wait until no claim is in flight, up to a tenth of a second for each try. Return true if so: then none begins until
+this transaction ends. Return false if one stays open: then claims go on.';
 
-create or replace function dibs._wait_for_claims() returns void
+create or replace function dibs._stop_claims_or_warn() returns void
 language plpgsql volatile
 as $$
 begin
@@ -46,17 +46,17 @@ begin
 end
 $$;
 
-comment on function dibs._wait_for_claims is
-'Wait until no claim is in flight, for up to a second, and let none begin until this transaction ends. Warn if one stays
-open.';
+comment on function dibs._stop_claims_or_warn is
+'Wait up to a second until no claim is in flight. Then none begins until this transaction ends. If one stays open, warn
+instead, and claims go on.';
 
-create or replace function dibs._wait_for_leases(ids uuid[]) returns void
+create or replace function dibs._try_lock_leases(ids uuid[]) returns void
 language plpgsql volatile
 set lock_timeout = '100ms'
 as $$
 begin
-  -- A failed try releases all its locks. So a batch that ends some of these runs in another order goes on, instead of
-  -- failing with a deadlock.
+  -- A failed try releases all its locks. So a transaction that ends some of these runs, in another order, need not fail
+  -- with a deadlock.
   for n in 1 .. 7 loop
     begin
       perform from unnest(ids) as k (id)
@@ -69,9 +69,9 @@ begin
 end
 $$;
 
-comment on function dibs._wait_for_leases is
-'Lock leases, and so wait for heartbeats. Give up if one of them stays locked: its run is ending in a long transaction.
-`ids` must be sorted.';
+comment on function dibs._try_lock_leases is
+'Lock all these leases, or none of them if one stays locked for all seven tries, a tenth of a second each: its run is
+ending in a long transaction. A lock waits for a heartbeat to end. `ids` must be sorted.';
 
 create or replace function dibs._lock_groups(of_group uuid) returns void
 language plpgsql volatile

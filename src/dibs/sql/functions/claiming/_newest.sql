@@ -90,7 +90,7 @@ begin
     v_is_stopped[v_gap.slot_no] := true;
     v_last := case when cardinality(v_batch.tickets) > v_before then v_batch.tickets[cardinality(v_batch.tickets)] end;
     if v_gap.is_above and coalesce(dibs._micros(v_last.due_at), v_top) >= v_top then
-      -- No ticket was taken, or only ones above the top, where others may still commit: keep the old hole.
+      -- No ticket was taken, or only ones above the top, where others may be inserted yet: keep the old hole.
       v_next_floor.due_us[v_gap.slot_no] := v_floor.due_us[v_gap.slot_no];
       v_next_floor.ids[v_gap.slot_no] := v_floor.ids[v_gap.slot_no];
       v_next_floor.high_us[v_gap.slot_no] := v_floor.high_us[v_gap.slot_no];

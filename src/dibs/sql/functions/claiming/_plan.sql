@@ -37,6 +37,8 @@ declare
   v_head record;
   v_scan dibs.queue_scan;
   v_want integer;
+  v_from_at timestamptz;
+  v_from_id uuid;
   v_floor dibs.floor_place;
   v_next_floor dibs.floor_place;
   v_step record;
@@ -50,15 +52,17 @@ begin
     v_scan := scans[v_head.scan_no];
     v_floor := row(v_head.floor_us, v_head.floor_id);
     v_want := least(want - taken, v_scan.allowed);
-    -- If nothing is taken here, raise the floor to the head we saw: the next claim skips the dead rows below it.
+    v_from_at := v_head.head_at;
+    v_from_id := v_head.head_id;
+    -- If nothing is taken here, the next floor is the head that we saw: the next claim skips the dead rows below it.
     v_next_floor := dibs._moved_floor(
       v_floor, row(dibs._micros(v_head.head_at), dibs._nil_id())::dibs.floor_place, v_top, false);
     while v_want > 0 loop
-      v_step := dibs._take_priority((v_scan.queue).id, v_head.priority, v_floor, v_head.head_at, v_head.head_id,
-        v_want, claim.at, v_top);
+      v_step := dibs._take_priority((v_scan.queue).id, v_head.priority, v_floor, v_from_at, v_from_id, v_want,
+        claim.at, v_top);
       exit when v_step.tickets is null;
       if (v_scan.queue).has_large then
-        -- Tickets that do not fit into the claim return to ready, and must not be below the floor then.
+        -- _keep_fitting may put any of these tickets back into ready: no floor above the first.
         v_next_floor := least(
           v_next_floor, row(dibs._micros(v_step.tickets[1].due_at), v_step.tickets[1].id)::dibs.floor_place);
       else
@@ -80,9 +84,9 @@ begin
         exit;
       end if;
       exit when cardinality(v_step.tickets) < v_want;
-      -- Some tickets were blocked: take others in their place.
-      v_head.head_at := v_step.tickets[1].due_at;
-      v_head.head_id := v_step.tickets[1].id;
+      -- Take others in place of tickets that were blocked. Those taken are gone, so begin at the first of them again.
+      v_from_at := v_step.tickets[1].due_at;
+      v_from_id := v_step.tickets[1].id;
       v_want := least(want - taken, v_scan.allowed);
     end loop;
     v_scan.next_floor.due_us[v_head.slot_no] := v_next_floor.due_us;
@@ -93,8 +97,9 @@ end
 $$;
 
 comment on function dibs._take_ungrouped is
-'Take up to `want` tickets without a group, and return them and the scans after it. Tickets that need an exhausted limit
-are blocked.';
+'Take up to `want` tickets without a group, by priority and then due time, and return them in `batches`, one for each
+scan step. Tickets that need an exhausted limit are blocked, and others taken in their place. `scans` returns with the
+next floor of each queue and what it may still take.';
 
 create or replace function dibs._take_oldest(queues dibs.queue[], want integer, claim dibs.claim_request)
 returns dibs.taken_batch[]
@@ -203,8 +208,8 @@ begin
     v_batches := dibs._take_oldest(v_oldest, want, claim);
     return case when v_counts_bytes then dibs._keep_fitting(v_batches, claim.at) else v_batches end;
   end if;
-  -- The two orders cannot be merged. Chance decides which goes first, so that neither starves. The null queue stands
-  -- for all of v_oldest.
+  -- The two orders cannot be merged, so chance decides: the null queue, which stands for all of v_oldest, sorts before
+  -- the newest-first queues or after them (0 or 1), and those are in random order. Thus none starves.
   for v_queue in
     select q.* from unnest(v_newest || null::dibs.queue) as q
     order by case when q.id is null then round(random()) else random() end
@@ -218,6 +223,7 @@ begin
     v_taken := (select coalesce(sum(cardinality(t.tickets)), 0) from unnest(v_more) as t);
     v_batches := v_batches || v_more;
     want := want - v_taken;
+    -- Each call counts its own bytes, so with bytes to count, only one of them may give tickets.
     exit when want = 0 or v_counts_bytes and v_taken > 0;
   end loop;
   return v_batches;
@@ -225,5 +231,5 @@ end
 $$;
 
 comment on function dibs._take_from_queues is
-'Take up to `want` tickets of these queues. If bytes have to be counted, all of them come from queues served oldest
-first, or from one that is served newest first.';
+'Take up to `want` tickets of these queues. If bytes have to be counted, the tickets come either from the queues served
+oldest first, or from one queue served newest first.';

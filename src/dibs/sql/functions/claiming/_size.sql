@@ -45,7 +45,7 @@ begin
     continue when v_part.excess is null;
     v_excess := dibs._part_of(batches[v_part.batch_no], v_part.excess);
     batches[v_part.batch_no] := dibs._part_of(batches[v_part.batch_no], coalesce(v_part.fitting, '{}'));
-    -- Return the excess to ready, and everything that it holds to limits and groups.
+    -- Put the excess back into ready, and give back the units, tokens and places that it holds of limits and groups.
     v_ids := array(select t.id from unnest(v_excess.tickets) as t);
     insert into dibs.ready (id, due_at, expire_at, queue_id, run, charged, losses, priority, ring, own_lease, history,
       fingerprint, group_key, cost)

@@ -29,7 +29,7 @@ begin
   )
   select array_agg(g.r order by g.due_at, g.id) into tickets from gone as g;
   if tickets is null then
-    -- A ticket that is still there is locked or about to expire. The floor does not rise above it.
+    -- A ticket that is still there is locked, or has expired and is yet to be ended. The floor does not rise above it.
     v_first.due_us := coalesce((
       select dibs._micros(r.due_at) from dibs.ready as r
       where r.queue_id = _take_priority.queue_id and r.priority = _take_priority.priority and r.group_key is null
@@ -134,6 +134,6 @@ $$;
 
 comment on function dibs._claim_one is
 'Lease the next job of a simple queue from this floor on, and return it; null if there is none, or if its jobs have had
-other priorities. For 20 ms after a claim found one job in a simple queue, the next starts at the same floor, without
-raising it and without a look-back (a `reuse_until` further ahead is ignored: the clock was set back). Most of the cost
-of a claim does not depend on its number of jobs, so a claim of one has its own path.';
+other priorities. `claim` calls it for 20 ms after it took one job from the queue: it starts at the same floor, without
+raising it and without a look-back. Most of the cost of a claim does not depend on its number of jobs, so a claim of one
+has its own path.';

@@ -76,6 +76,7 @@ end
 $$;
 
 comment on function dibs.bury_unreadable is
-'Worker protocol: end the jobs of these queues whose data cannot be read as `failed`, so that claims succeed again. A
-client calls it after a claim has raised an error of data (SQLSTATE 22… or 54…). Returns the jobs that it ended, each
-with the reason; no rows if the error had another cause. Works in READ COMMITTED only.';
+'Worker protocol: end jobs of these queues whose data cannot be read as `failed`, so that claims succeed again: of the
+first hundred jobs, in the order of claims, that have such a job. A client calls it after a claim has raised an error of
+data (SQLSTATE 22… or 54…). Returns the jobs that it ended, each with the reason; no rows if the error had another
+cause, or if the job is locked or gone. Works in READ COMMITTED only.';

@@ -29,15 +29,14 @@ begin
             coalesce(token::text, 'none')) end,
       hint = 'such as: select * from dibs.claim(array[''mail''], 10)';
   end if;
-  -- The join locks the table claim_lock, for _wait_for_claims. It cannot change the result, so the planner does not
-  -- read the table.
+  -- The join locks claim_lock, for _stop_claims. The planner drops a left join on a unique key, so it reads nothing.
   select array(
       select q from dibs.queue as q left join dibs.claim_lock as l on l.n = 0
       where q.name = any (queues) and q.paused_at is null order by q.id),
     exists (select from dibs.limit_rule as b where b.of_any_queue)
   into v_queues, v_has_kind_limits;
-  -- is_confined is the same for all queues. Check access before touching a shard, whose error would reveal that the
-  -- queue exists.
+  -- is_confined is the same for all queues; it is null if none was found. Check access before touching a shard, whose
+  -- error would reveal that the queue exists.
   if (v_queues[1]).is_confined is not false then
     perform dibs._check_queue_access(queues);
   end if;

@@ -22,13 +22,13 @@ begin atomic
     union all
     -- The time when an exhausted rate lets the next job start: the queue's rate, or one that its first blocked job
     -- needs.
-    (select o.tat - (dibs._burst(b.rate, b.burst) - 1) / b.rate * interval '1 second'
-     from dibs.limit_rule as b cross join lateral (
-       select o.tat from dibs.limit_rate as o where o.limit_id = b.id order by o.n desc limit 1) as o
-     where b.rate is not null
-       and o.tat - (dibs._burst(b.rate, b.burst) - 1) / b.rate * interval '1 second' > n.at
-       and case when b.of_queue is not null then b.of_queue = q.name
-         else q.id = dibs._first_blocked_queue(b.id) end)
+    (select latest.tat - (dibs._burst(rule.rate, rule.burst) - 1) / rule.rate * interval '1 second'
+     from dibs.limit_rule as rule cross join lateral (
+       select o.tat from dibs.limit_rate as o where o.limit_id = rule.id order by o.n desc limit 1) as latest
+     where rule.rate is not null
+       and latest.tat - (dibs._burst(rule.rate, rule.burst) - 1) / rule.rate * interval '1 second' > n.at
+       and case when rule.of_queue is not null then rule.of_queue = q.name
+         else q.id = dibs._first_blocked_queue(rule.id) end)
   ) as r
   where q.name = any (queues) and q.paused_at is null
     and (not q.is_confined or coalesce(q.id = any (dibs.confined_to()), true));

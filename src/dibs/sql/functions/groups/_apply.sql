@@ -6,12 +6,12 @@ as $$
 #variable_conflict use_variable
 begin
   -- From here on no claim begins until the commit, so no lease is inserted with a hold by the old policy.
-  perform dibs._wait_for_claims();
+  perform dibs._stop_claims_or_warn();
   update dibs.queue as q set has_group_policy = exists (select from dibs.group_policy as p where p.queue_id = q.id)
   where q.id = queue_id;
   perform dibs._lock_groups(of_group);
   -- Let runs that are ending end: a lease that is locked keeps its wrong hold.
-  perform dibs._wait_for_leases(array(select w.id from dibs._wrong_group_holds(queue_id, of_group) as w order by w.id));
+  perform dibs._try_lock_leases(array(select w.id from dibs._wrong_group_holds(queue_id, of_group) as w order by w.id));
   perform dibs._correct_group_holds(queue_id, of_group);
   perform dibs._recount_group_gates(queue_id, of_group, dibs.now());
 end

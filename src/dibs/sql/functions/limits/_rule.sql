@@ -55,10 +55,10 @@ begin
   if cardinality(limits) = 0 then
     return;
   end if;
-  perform dibs._wait_for_claims();
+  perform dibs._stop_claims_or_warn();
   -- Lock the leases of all these limits together, sorted by id: with one limit after the other, two transactions that
   -- lock the same leases could deadlock.
-  perform dibs._wait_for_leases(array(
+  perform dibs._try_lock_leases(array(
     select distinct r.id from unnest(limits) as k (id)
     cross join lateral dibs._runs_without_units(k.id) as r order by r.id));
   foreach v_limit in array limits loop

@@ -36,7 +36,8 @@ begin
     return;
   end if;
   -- A claim in progress began when the queue was ordinary, so it did not check for a holder.
-  perform dibs._wait_for_claims() where not exists (select from dibs.shard as s where s.parent = _make_shards.parent);
+  perform dibs._stop_claims_or_warn()
+  where not exists (select from dibs.shard as s where s.parent = _make_shards.parent);
   if v_queue.shards > 1
     and (v_queue.has_limit or exists (select from dibs.group_policy as p where p.queue_id = parent)) then
     raise exception using errcode = 'DI010',

@@ -14,12 +14,14 @@ return case name
   -- After a look below a floor, wait so many times its duration before the next. There are two kinds, near look-backs
   -- and sweeps; together they take at most a twentieth of the time.
   when 'look_back_cooldown' then 40
+  -- The longest cooldown of near look-backs.
+  when 'near_cooldown_us' then 30000000
   -- A claim of more jobs than this always adds up their sizes.
   when 'large_claim_jobs' then 1000
-  -- A larger job is large. Claims of a queue that has had a large job always add up sizes: so many jobs of any other
-  -- queue fit into the bytes of a claim.
+  -- A job above this is large. Claims of a queue that has had one always add up sizes. Other claims need not: 1000 jobs
+  -- of this size (large_claim_jobs) fit into the bytes of a claim.
   when 'large_job_bytes' then 64000
-  -- The size of a job up to this is not stored. As many of them as the largest claim takes fit into its bytes.
+  -- The size of a job up to this is not stored. The 10,000 jobs of the largest claim fit into its bytes at this size.
   when 'small_job_bytes' then 6400
   -- One claim moves at most so many tickets to blocked, or back. Many claims share the work of moving a backlog.
   when 'max_tickets_moved' then 1000
@@ -61,7 +63,8 @@ language sql immutable parallel safe
 return -100::smallint;
 
 comment on function dibs._sidelined_priority is
-'Return the lowest priority. A full queue may give it to new jobs, so that they wait behind all others.';
+'Return the lowest priority that a job may have. A full queue may give it to new jobs, so that they wait behind all
+others.';
 
 create or replace function dibs._cooldown(took bigint) returns bigint
 language sql immutable parallel safe
@@ -77,7 +80,7 @@ language sql stable parallel safe
 return pg_column_size(value) > most / 10000;
 
 comment on function dibs._may_exceed is
-'False if JSON certainly has at most so many bytes as text. Cheap: it looks only at the binary size.';
+'True unless the text of this JSON is certainly no longer than `most` bytes. Cheap: it looks only at the binary size.';
 
 create or replace function dibs._json_bytes_or_huge(value jsonb) returns integer
 language plpgsql immutable parallel safe
@@ -90,7 +93,8 @@ end
 $$;
 
 comment on function dibs._json_bytes_or_huge is
-'Return the bytes of JSON as text, or 2,000,000,000 if PostgreSQL cannot write so long a text.';
+'Return the bytes of JSON as text, or 2,000,000,000 if PostgreSQL cannot write so long a text. _json_bytes calls it only
+for JSON that may be so long, because the EXCEPTION block is slow.';
 
 create or replace function dibs._json_bytes(value jsonb) returns integer
 language sql stable parallel safe

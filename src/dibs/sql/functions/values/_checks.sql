@@ -50,8 +50,8 @@ end
 $$;
 
 comment on function dibs._check_batch is
-'Refuse a batch whose arrays differ in length (`others`: the lengths of further arrays), are too long, or have a null id
-or token.';
+'Refuse a batch whose arrays differ in length, are too long, have more than one dimension, or have a null id or token.
+`others` are the lengths of further arrays; null for one that is not given.';
 
 create or replace function dibs._check_delay(verb text, delay interval) returns interval
 language plpgsql immutable
@@ -87,19 +87,22 @@ comment on function dibs._clip_error is 'Cut the text of an error to its bound o
 create or replace function dibs._nearest_word(word text, words text[]) returns text
 language sql immutable parallel safe
 begin atomic
-  -- Count letters that are equal at the same place from the front or from the back. That finds typing errors.
+  -- Words of the same letters come first: letters were swapped. For the others, count the letters that are equal at the
+  -- same place from the front or from the back: a letter was mistyped, left out or added.
   select candidate.w
   from (
     select w,
       array(select regexp_split_to_table(lower(w), '') order by 1)
-        = array(select regexp_split_to_table(lower(word), '') order by 1) as anagram, (
-      select count(*) from generate_series(1, least(length(w), length(word))) as i
-      where lower(substr(w, i, 1)) = lower(substr(word, i, 1))
-        or lower(substr(reverse(w), i, 1)) = lower(substr(reverse(word), i, 1))) as same
+        = array(select regexp_split_to_table(lower(word), '') order by 1) as is_anagram,
+      (select count(*) from generate_series(1, least(length(w), length(word))) as i
+       where lower(substr(w, i, 1)) = lower(substr(word, i, 1))
+         or lower(substr(reverse(w), i, 1)) = lower(substr(reverse(word), i, 1))) as equal_letters,
+      greatest(length(w), length(word)) as longer_length,
+      abs(length(w) - length(word)) as length_difference
     from unnest(words) as w
   ) as candidate
-  where candidate.same * 2 > greatest(length(w), length(word)) or anagram
-  order by anagram desc, same - abs(length(w) - length(word)) desc, w
+  where candidate.is_anagram or candidate.equal_letters * 2 > candidate.longer_length
+  order by candidate.is_anagram desc, candidate.equal_letters - candidate.length_difference desc, candidate.w
   limit 1;
 end;
 
@@ -128,8 +131,8 @@ return dibs._refuse_unknown(code, format('a %s has no %s %L', owner, kind, word)
 comment on function dibs._refuse_unknown_name is
 'Raise an error about an unknown name: "a <owner> has no <kind> <word>". The hint lists the known names.';
 
--- Declared immutable, so that plans keep the names as a constant. That is safe: an install that changes a type creates
--- the calling functions again, and thereby their plans.
+-- Immutable, so that plans hold the names as a constant. No plan holds old names: an install that changes a type also
+-- replaces the functions that call this one, and with them their plans.
 create or replace function dibs._field_names(type regclass) returns text[]
 language sql immutable parallel safe
 begin atomic

@@ -5,7 +5,7 @@ create or replace function dibs._lease_length(
 returns interval
 language sql immutable parallel safe
 return case when growth = 1 or attempt <= 1 then least(lease, cap)
-  -- Compute in seconds with a bounded exponent, so that no growth or attempt number overflows an interval.
+  -- Compute in seconds with a bounded exponent, so that no attempt number overflows: the cap then bounds the result.
   else least(extract(epoch from lease)::double precision * exp(least((attempt - 1) * ln(growth), 100)),
              extract(epoch from cap)::double precision) * interval '1 second' end;
 
@@ -32,21 +32,22 @@ return least(case when ttl < interval '10 years' then due_at + ttl else 'infinit
              coalesce(deadline, 'infinity'));
 
 comment on function dibs._expiry is
-'Return the time at which a job due at `due_at` expires: the earlier of TTL and deadline. Infinity for a TTL of 10 years
-or more, or null.';
+'Return the time at which a job due at `due_at` expires: the end of its TTL or its deadline, the earlier of the two. A
+TTL that is null or 10 years or longer (3600 days, as PostgreSQL compares) never ends. Infinity if neither ends.';
 
 create or replace function dibs._backoff_delay(backoff dibs.backoff, attempt integer) returns interval
 language sql volatile parallel safe
-return (1 - coalesce((backoff).jitter, 0) * random()) * least(
-  case (backoff).kind
-    when 'exponential' then
-      -- Compute in seconds with a bounded exponent, so that no attempt number overflows an interval.
-      extract(epoch from (backoff).delays[1])::double precision
+return (1 - coalesce((backoff).jitter, 0) * random())
+  * least(
+    extract(epoch from coalesce((backoff).cap, interval '1 year'))::double precision,
+    case (backoff).kind
+      -- delays[1] * factor ^ (attempt - 1), with a bounded exponent, so that no attempt number overflows.
+      when 'exponential' then extract(epoch from (backoff).delays[1])::double precision
         * exp(least((attempt - 1) * ln(coalesce((backoff).factor, 2)), 100))
-    else extract(epoch from (backoff).delays[least(attempt, cardinality((backoff).delays))])::double precision
-  end,
-  extract(epoch from coalesce((backoff).cap, interval '1 year'))::double precision) * interval '1 second';
+      else extract(epoch from (backoff).delays[least(attempt, cardinality((backoff).delays))])::double precision
+    end)
+  * interval '1 second';
 
 comment on function dibs._backoff_delay is
 'Return the delay after a failed attempt: exponential, or from a list whose last value repeats (a constant is a list of
-one). It is capped, and then made shorter by a random part up to `jitter`.';
+one). It is at most the cap, by default a year, and then made shorter by a random part up to `jitter`.';

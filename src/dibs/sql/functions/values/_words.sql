@@ -12,4 +12,4 @@ language sql stable
 return date_trunc(case when span < interval '10 seconds' then 'milliseconds' else 'second' end, span)::text;
 
 comment on function dibs._duration_text is
-'Return a duration as text, rounded to milliseconds below 10 seconds and otherwise to seconds.';
+'Return a duration as text, cut off to milliseconds below 10 seconds and otherwise to seconds.';
