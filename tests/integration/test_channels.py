@@ -773,7 +773,7 @@ async def test_a_server_that_drips_holds_no_thread(part: str) -> None:
 
     async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        http = Http(f"http://127.0.0.1:{port}", 0.3, what="the server", private=False)
+        http = Http(f"http://127.0.0.1:{port}", 0.3, called="the server", carries_secret=False)
         async with asyncio.timeout(10):
             with pytest.raises(Unanswered, match="Timeout"):
                 await http.send("POST", {}, b"hello")

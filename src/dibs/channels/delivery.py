@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("dibs.channels")
 
 SENT_OR_REFUSED = {"accepted", "refused", "done"}
+"""Stages after the provider has answered. An accepted message is ``done`` when its handler has run."""
 NOTHING_SENT = calls.channels.Stage("none", None)
 THROTTLED_WAIT = 30.0
 """Seconds that a throttled message waits if the provider names no time."""
@@ -38,6 +39,8 @@ ERROR_LENGTH = 500
 """The number of characters kept of a provider's error."""
 LONGEST_HANDLER_WAIT = 60.0
 """The longest wait in seconds before a handler that failed is called again."""
+UNSTORABLE = (Refused, ServerError, TypeError, RecursionError)
+"""The errors of a receipt that is no mapping or no JSON, is nested too deeply, or that the database refuses."""
 
 
 class DeliveryRequest(msgspec.Struct):
@@ -135,12 +138,15 @@ class Delivery:
         return await self._accept(job, receipt)
 
     async def _accept(self, job: Claimed, receipt: dict[str, Any]) -> Stage:
-        """Record that the message went out. A receipt that cannot be stored must not cause another send."""
+        """Record that the message went out. If the receipt cannot be stored, record the error in its place.
+
+        If the connection is lost, nothing can be recorded: the step stays ``sending``, and the next run sends again.
+        """
         name = self.provider.name
         try:
             detail = {"provider": name, **self._environment.scrub(receipt)}
             await self._record(job, "accepted", detail)
-        except (Refused, ServerError, TypeError, RecursionError) as error:
+        except UNSTORABLE as error:
             detail = {"provider": name, "note": f"the receipt could not be kept: {self._in_words(error)}"}
             await self._record(job, "accepted", detail)
         return calls.channels.Stage("accepted", detail)
@@ -149,19 +155,20 @@ class Delivery:
         if request.on_error == "report" or job.is_last_attempt:
             return await self._refuse(job, request, text)
         await self._record(job, "failed", {"error": text})
-        raise await self._functions.failed(text, job.id, self.kind) from None
+        raise await self._functions.log_failure(text, job.id, self.kind) from None
 
     async def _unknown(self, job: Claimed, request: DeliveryRequest, text: str) -> Stage:
         """Record nothing, so that the next run finds the step `sending`; in the last attempt record a refusal."""
         text = f"it is not known whether the message went out: {text}"
         if job.is_last_attempt:
             return await self._refuse(job, request, text, unknown=True)
-        raise await self._functions.failed(text, job.id, self.kind) from None
+        raise await self._functions.log_failure(text, job.id, self.kind) from None
 
     async def _refuse(self, job: Claimed, request: DeliveryRequest, text: str, *, unknown: bool = False) -> Stage:
-        """Record that the message was refused. Without an error handler there is nobody to tell, so fail the job here.
+        """Record that the message was refused, for the error handler.
 
-        The step is ``failed`` then, so that a retry by hand sends the message again.
+        Without an error handler fail the job here, and record the step ``failed`` instead: if somebody retries the job
+        by hand, the message is sent again.
         """
         detail: dict[str, Any] = {"error": text, **({"unknown": True} if unknown else {})}
         await self._record(job, "refused" if request.error_handler else "failed", detail)

@@ -22,6 +22,8 @@ T = TypeVar("T")
 STRUCK = "***"
 SHORTEST = 4
 """The length of the shortest secret: a shorter one would be struck out of every text."""
+BITS_OF_LETTER = 6
+"""The number of bits that one letter of base64 holds."""
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -72,7 +74,7 @@ class Environment:
         return found
 
     def hide(self, value: str) -> None:
-        """Strike this text out of all texts from now on."""
+        """Let :meth:`scrub` strike out this text from now on, unless it is too short for a secret."""
         if len(value) >= SHORTEST:
             self._secrets.add(value)
             self.__dict__.pop("_hidden", None)
@@ -111,12 +113,12 @@ def _forms(secret: str) -> set[str]:
 
 
 def _in_base64(secret: bytes, offset: int) -> str:
-    """Return the base64 of a secret that is part of a longer text, without letters that depend on its neighbours.
+    """Return the letters that a secret has in the base64 of any longer text, without those it shares with other bytes.
 
-    Base64 turns three bytes into four letters, so there are three cases: the secret begins ``offset`` bytes after a
-    multiple of three.
+    Base64 writes three bytes as four letters, so the letters of a secret depend on the place where it begins:
+    ``offset`` is the number of bytes before it, modulo three.
     """
     letters = b64encode(bytes(offset) + secret).decode()
-    first = (0, 2, 3)[offset]
-    end = (offset + len(secret)) * 8 // 6
-    return letters[first:end]
+    first_bit = offset * 8
+    end_bit = first_bit + len(secret) * 8
+    return letters[math.ceil(first_bit / BITS_OF_LETTER) : end_bit // BITS_OF_LETTER]

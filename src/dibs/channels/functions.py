@@ -1,4 +1,7 @@
-"""Runs functions of the database. A failure is one of three errors."""
+"""Runs functions of the database, for jobs and for handlers.
+
+A call raises ``Failed``, ``Invalid``, ``Snooze`` if the connection is lost, or ``LeaseLost``.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class Failed(Exception):
 
 
 class Invalid(Exception):
-    """The function says that this job can never work; nothing is wrong with the worker."""
+    """The function says that this job can never work, or it broke the contract of such functions."""
 
 
 class Functions:
@@ -72,15 +75,15 @@ class Functions:
             await self.note(error.message, job.id, name)
             raise Invalid(error.message) from None
         except DibsError as error:
-            raise await self.failed(f"{name}: {error.message}", job.id, name) from None
+            raise await self.log_failure(f"{name}: {error.message}", job.id, name) from None
         if envelope["validation_failure_message"]:
             raise Invalid(f"{name}: {envelope['validation_failure_message']}")
         if envelope["error"]:
-            raise await self.failed(f"{name}: {envelope['error']}", job.id, name)
+            raise await self.log_failure(f"{name}: {envelope['error']}", job.id, name)
         payload: dict[str, Any] = envelope["payload"]
         return payload
 
-    async def failed(self, message: str, job: UUID, source: str) -> Failed:
+    async def log_failure(self, message: str, job: UUID, source: str) -> Failed:
         """Write an operational error into the log, and return it to be raised."""
         await self.note(message, job, source)
         return Failed(self._environment.scrub(message))

@@ -45,7 +45,7 @@ class HttpAnswer:
     text: str
 
     def json(self) -> Any:
-        """The answer as JSON; None if it is no JSON."""
+        """The answer as JSON; None if it is no JSON, or was cut."""
         try:
             return msgspec.json.decode(self.text)
         except (msgspec.DecodeError, RecursionError):
@@ -55,15 +55,16 @@ class HttpAnswer:
 class Http:
     """Makes requests to one address. It follows no redirect, which could carry a secret elsewhere.
 
-    ``what`` names the address in errors, which do not show the address: it may contain a secret. ``private`` is true if
-    requests carry a secret. ``timeout`` is the number of seconds that a request may take, answer included.
+    ``called`` names the address in errors, which show no more of it than the host: its path may contain a secret.
+    ``carries_secret`` is true if a request does. A request has ``timeout`` seconds to connect, and its answer is read
+    until ``timeout`` seconds after its start.
     """
 
-    def __init__(self, url: str, timeout: float, *, what: str, private: bool) -> None:
-        self._secure, self._host, self._port, self._path = _parts(url, what)
-        if private and not self._secure and not _is_here(self._host):
+    def __init__(self, url: str, timeout: float, *, called: str, carries_secret: bool) -> None:
+        self._secure, self._host, self._port, self._path = _parts(url, called)
+        if carries_secret and not self._secure and not _is_this_machine(self._host):
             raise InvalidArgument(
-                f"{what} is not encrypted, so credentials would cross the network as plain text",
+                f"{called} is not encrypted, so credentials would cross the network as plain text",
                 hint="write https://; http:// with credentials is only for localhost",
             )
         self._timeout = timeout
@@ -102,7 +103,7 @@ class Http:
     def _ask(self, connection: http.client.HTTPConnection, method: str, headers: dict[str, str], body: bytes) -> None:
         try:
             connection.request(method, self._path, body, headers)
-        except ValueError:  # Before anything was sent; what it says has the header in it.
+        except ValueError:  # Raised before anything was sent. Its text contains the header, perhaps a secret.
             raise NotSent("the method or a header is not one that HTTP can send") from None
 
     def _connection(self) -> http.client.HTTPConnection:
@@ -142,9 +143,9 @@ class _Until(io.RawIOBase):
         super().close()
 
 
-def _parts(url: str, what: str) -> tuple[bool, str, int | None, str]:
+def _parts(url: str, called: str) -> tuple[bool, str, int | None, str]:
     """Split an address: whether it is encrypted, its host, its port, and its path."""
-    wrong = InvalidArgument(f"{what} is not an address of HTTP", hint="write https://host/path")
+    wrong = InvalidArgument(f"{called} is not an address of HTTP", hint="write https://host/path")
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -154,11 +155,11 @@ def _parts(url: str, what: str) -> tuple[bool, str, int | None, str]:
     if parts.scheme not in {"http", "https"} or not parts.hostname or not re.fullmatch(r"[!-~]+", path):
         raise wrong
     if "@" in parts.netloc:
-        raise InvalidArgument(f"{what} has a login in it", hint="send it as the header Authorization")
+        raise InvalidArgument(f"{called} has a login in it", hint="send it as the header Authorization")
     return parts.scheme == "https", parts.hostname, port, path
 
 
-def _is_here(host: str) -> bool:
+def _is_this_machine(host: str) -> bool:
     """True if a host is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback

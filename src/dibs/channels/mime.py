@@ -18,7 +18,7 @@ from dibs.channels.provider import Refusal
 if TYPE_CHECKING:
     from dibs.channels.messages import Attachment, Email
 
-OURS = {
+RESERVED = {
     "from", "to", "cc", "bcc", "subject", "date", "message-id", "reply-to", "sender", "return-path", "mime-version",
     "idempotency-key",
 }  # fmt: skip
@@ -73,9 +73,9 @@ def compose(email: Email, default_sender: str | None, key: str) -> Wire:
 
 
 def _written(made: EmailMessage) -> bytes:
-    """Return the message as bytes. Read its headers back, and refuse it if they have other names than those we set.
+    """Return the message as bytes. Read its headers back, and refuse it if their names are not those we set.
 
-    They have if a value had a line break in it: it adds a header, or ends the headers too early.
+    The names differ if a value has a line break in it, which adds a header or ends the headers too early.
     """
     content = made.as_bytes()
     read_back = BytesHeaderParser().parsebytes(content)
@@ -137,7 +137,7 @@ def _address(text: str) -> Address:
 def _header(made: EmailMessage, name: str) -> str:
     if not re.fullmatch(r"[!-9;-~]{1,70}", name):
         raise Refusal(f"{name!r} is not the name of a header")
-    if name.lower() in OURS or name.lower().startswith("content-"):
+    if name.lower() in RESERVED or name.lower().startswith("content-"):
         raise Refusal(f"the header {name} is not the message's to set; use its own field")
     if name.lower().startswith(TRACES):
         raise Refusal(f"the header {name} is for mail servers to write")

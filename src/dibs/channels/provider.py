@@ -26,7 +26,7 @@ class Refusal(Exception):
 
 
 class NotSent(Exception):
-    """The message did not go out this time, as far as the provider says; the next time it may."""
+    """The message did not go out, and another attempt may succeed."""
 
 
 class Throttled(NotSent):

@@ -36,7 +36,7 @@ class ChannelApp(App):
 
 
 class Channels:
-    """The channels of an app. Each event loop has its own connections to the database."""
+    """The channels of an app. Each event loop has its own connections to the database; all share the providers."""
 
     def __init__(self, app: App, environment: Environment) -> None:
         self._app = app
@@ -54,7 +54,7 @@ class Channels:
         return self._functions[loop]
 
     async def run_function(self, payload: Any) -> None:
-        """Run the function that a job of kind db_function names. Its answer becomes the result of the job."""
+        """Run the function that a job of kind db_function names. The database completes the job with its result."""
         if not isinstance(payload, dict) or not isinstance(payload.get("db_function"), str):
             raise GiveUp('the payload of a db_function is an object with the function\'s name: {"db_function": "…"}')
         if payload.get("task_type", "db_function") != "db_function":

@@ -67,6 +67,7 @@ class Description:
     arguments: Mapping[str, Any]
     options: Mapping[str, Any]
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    """The values of arguments that a payload leaves out."""
 
     def differences(self, job: Seen) -> list[str]:
         """Say in words how a job differs from this description."""
@@ -122,11 +123,11 @@ def assert_enqueued(
 ) -> list[Seen]:
     """Assert that a job was enqueued, in any state now. Return the jobs that match, oldest first.
 
-    ``what`` is a task, a call made by ``task.call(…)``, or the name of a kind; a name needs ``on``, an app or a client.
-    Arguments are compared as JSON, and only the given ones: ``assert_enqueued(welcome, 42)`` matches any language. A
-    keyword that is a parameter of this function or an option of jobs, such as ``queue`` or ``priority``, means that;
-    an argument of the same name goes into ``arguments``. With ``count`` exactly that many jobs must match, otherwise at
-    least one. ``conn`` also sees jobs that your own transaction has not committed.
+    ``what`` is a task, a call made by ``task.call(…)``, or the name of a kind. A call and a name also need ``on``, an
+    app or a client. Arguments are compared as JSON, and only the given ones: ``assert_enqueued(welcome, 42)`` matches
+    any language. Keywords are arguments of the task, except parameters of this function and options of jobs, such as
+    ``queue`` or ``priority``: give an argument of such a name in ``arguments``. With ``count`` exactly that many jobs
+    must match, otherwise at least one. ``conn`` also sees jobs that your own transaction has not committed.
     """
     __tracebackhide__ = True  # pytest shows the line of the test.
     options = _take_options(kwargs, queue=queue, state=state, payload=payload)
@@ -210,7 +211,7 @@ def _client(what: Task[..., Any] | NewJob | str, on: App | Client | None) -> App
         return on
     if isinstance(what, Task):
         return what.app
-    raise InvalidArgument("a name alone does not say where to look", hint="give on=, an app or a client")
+    raise InvalidArgument("a call or a name does not say where to look", hint="give on=, an app or a client")
 
 
 def _take_options(kwargs: dict[str, Any], **own: Any) -> dict[str, Any]:
@@ -245,7 +246,7 @@ def _describe(
 ) -> Description:
     __tracebackhide__ = True
     if isinstance(what, Task):
-        return _of_task(what, args, arguments, options)
+        return _describe_task(what, args, arguments, options)
     if args:
         raise InvalidArgument("a kind's name does not say what its arguments are called", hint="give them by name")
     if isinstance(what, NewJob):
@@ -256,7 +257,7 @@ def _describe(
     return Description(what, _plain(arguments), options)
 
 
-def _of_task(
+def _describe_task(
     task: Task[..., Any], args: tuple[Any, ...], named: Mapping[str, Any], options: dict[str, Any]
 ) -> Description:
     __tracebackhide__ = True

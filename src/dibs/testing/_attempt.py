@@ -1,8 +1,8 @@
 """One attempt, run in the caller's thread by the steps of a worker.
 
 A worker runs handlers on its event loop, in threads and in processes. Here a plain function is called in the caller's
-own thread, with the caller's connections and patches; a coroutine gets an event loop, or the caller's. A batch handler
-gets a batch of one.
+own thread, with the caller's connections and patches. A coroutine gets an event loop: its own from :func:`attempt`, the
+caller's from :func:`aattempt`. A batch handler gets a batch of one.
 """
 
 from __future__ import annotations
@@ -149,10 +149,10 @@ def _soft_timeout(prepared: PreparedAttempt) -> Iterator[None]:
 
 async def _call_async(prepared: PreparedAttempt) -> Any:
     try:
-        async with asyncio.timeout(prepared.limit) as limit:
+        async with asyncio.timeout(prepared.limit) as timer:
             return await prepared.call()
     except TimeoutError as error:
-        if not limit.expired():
+        if not timer.expired():
             raise
         raise _too_slow(prepared) from error
 
@@ -170,9 +170,10 @@ def _too_slow(prepared: PreparedAttempt) -> TimeoutError:
 
 
 def _end_of_value(prepared: PreparedAttempt, value: Any) -> AttemptResult:
+    """End an attempt whose handler returned. Raise the error that a batch handler returned for its only job."""
     task, ctx = prepared.task, prepared.ctx
     if task.settings.batch is not None:
-        value = _value_of_batch(task, value)
+        value = _only_outcome(task, value)
     try:
         kept = result_of(value)
     except InvalidArgument as error:
@@ -180,7 +181,8 @@ def _end_of_value(prepared: PreparedAttempt, value: Any) -> AttemptResult:
     return AttemptResult(succeeded(ctx, task.settings.retry, kept, prepared.began), follow_ups=tuple(ctx.follow_ups))
 
 
-def _value_of_batch(task: Task[Any, Any], returned: Any) -> Any:
+def _only_outcome(task: Task[Any, Any], returned: Any) -> Any:
+    """Return the outcome that a batch handler returned for its only job. Raise it if it is an error."""
     if returned is None:
         return None
     if not isinstance(returned, list | tuple) or len(returned) != 1:

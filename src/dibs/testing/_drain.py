@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 ALL = 1_000_000
 """A number larger than the jobs of any test."""
 SHOWN = 20
-_CLAIMABLE = frozenset({State.READY, State.BLOCKED})
+_MAY_BE_CLAIMED = frozenset({State.READY, State.BLOCKED})
 """A blocked job of ours may be one that another app has parked: a worker of ours unparks it."""
-_DUE_NOW_OR_LATER = frozenset({State.READY, State.SCHEDULED})
+_WAITING = frozenset({State.READY, State.SCHEDULED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +114,17 @@ async def adrain(
     """Drain as :func:`drain` does, on the running event loop: handlers share it with the test."""
     if schedules and include_scheduled and within is None:
         raise InvalidArgument("schedules go on forever", hint="give within=, the seconds to move the clock at most")
+    if within is not None and not include_scheduled:
+        raise InvalidArgument("within bounds how far the clock is moved", hint="give include_scheduled=True with it")
+    longest_move = math.inf if within is None else seconds(within)
     work = _Drain(app, queues, slots, asyncio.get_running_loop().time() + timeout, schedules)
     before = {job.id for job in work.jobs() if State(job.state).has_ended}
     with work.watching() if raise_errors else nullcontext():
-        moved = await work.run(_budget(include_scheduled, within))
+        moved = await work.run(longest_move if include_scheduled else None)
     jobs = work.jobs()
     ended = tuple(job for job in jobs if State(job.state).has_ended and job.id not in before)
-    work.raise_failure()
+    work.raise_failure()  # Only a drain that watches for failures has one.
     return Drained(ended, tuple(job for job in jobs if not State(job.state).has_ended), moved)
-
-
-def _budget(include_scheduled: bool, within: Seconds | None) -> float | None:
-    if within is not None and not include_scheduled:
-        raise InvalidArgument("within bounds how far the clock is moved", hint="give include_scheduled=True with it")
-    return (math.inf if within is None else seconds(within)) if include_scheduled else None
 
 
 class _Drain:
@@ -181,7 +178,7 @@ class _Drain:
         """Rescue and expire jobs. Then run a worker if a job of ours is due. True if it ended a run."""
         self._app.client.upkeep.rescue()
         self._app.client.upkeep.expire()
-        due = self._waiting(_CLAIMABLE)
+        due = self._runnable(_MAY_BE_CLAIMED)
         if not due:
             return False
         settings = WorkerSettings(
@@ -198,11 +195,14 @@ class _Drain:
             worker.stop()
             worker.hurry()
             await running
-            raise TimeoutError(f"drain was not done in time; still waiting:\n{_listed(self._waiting())}")
+            raise TimeoutError(f"drain was not done in time; still waiting:\n{_listed(self._runnable(_WAITING))}")
         await running
 
-    def _waiting(self, states: Set[State] = _DUE_NOW_OR_LATER) -> list[JobSummary]:
-        """Return our waiting jobs in queues that are not paused. Others would come back forever."""
+    def _runnable(self, states: Set[State]) -> list[JobSummary]:
+        """Return the jobs in these states that a worker of this drain can run, now or later.
+
+        Jobs of other apps and of paused queues stay due whatever it does: with them the drain would never end.
+        """
         paused = {queue.name for queue in self._app.client.queues.list() if queue.paused_at is not None}
         return [
             job
@@ -217,12 +217,13 @@ class _Drain:
         return tuple(self._queues) if self._queues is not None else tuple(sorted({job.queue for job in due}))
 
     def _next_step(self) -> float | None:
-        waiting = self._waiting()
+        waiting = self._runnable(_WAITING)
         now = self._app.client._run(calls.schema.now())
         steps = [max(0.0, (job.due_at - now).total_seconds()) for job in waiting]
-        if self._is_stuck:  # Jobs that are due cannot be claimed now. Another round would not change that.
+        if self._is_stuck:  # The last round could claim no due job, and the next one could not either.
             steps = [step for step in steps if step > 0]
-        if self._schedules:  # A slot in the past has not fired although it was tried. Moving the clock does not help.
+        if self._schedules:
+            # A slot in the past is left out: its schedule was tried and could not fire, at this time or a later one.
             slots = [s.next_scheduled for s in self._app.client.schedules.list() if s.paused_at is None]
             steps += [(slot - now).total_seconds() for slot in slots if slot is not None and slot > now]
         return min(steps, default=None)

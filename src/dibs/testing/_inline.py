@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from dibs.client.client_async import AsyncClient
     from dibs.db.calls import Call
     from dibs.job import Enqueued, NewJob
-    from dibs.testing._attempt import AttemptResult
     from dibs.worker.run_end import RunEnd
 
 
@@ -35,7 +34,7 @@ def inline(app: App, *, raise_errors: bool = False) -> Iterator[None]:
     that connection, before you commit it.
     """
     client, async_client = app.client, app.async_client
-    theirs = app.__dict__.get("async_client")
+    outer = app.__dict__.get("async_client")
     app.__dict__["client"] = InlineClient(app, client, raise_errors)
     app.__dict__["async_client"] = lambda: InlineAsyncClient(app, async_client(), raise_errors)
     try:
@@ -43,8 +42,8 @@ def inline(app: App, *, raise_errors: bool = False) -> Iterator[None]:
     finally:
         app.__dict__["client"] = client
         del app.__dict__["async_client"]
-        if theirs is not None:
-            app.__dict__["async_client"] = theirs
+        if outer is not None:
+            app.__dict__["async_client"] = outer
 
 
 class InlineClient:
@@ -64,13 +63,13 @@ class InlineClient:
         return SimpleNamespace(enqueue=lambda job, conn: self.enqueue_many([job], conn=conn)[0])
 
     def enqueue(self, queue: str, *args: Any, conn: Any = None, **options: Any) -> Enqueued:
-        """Enqueue one job and run it."""
+        """Enqueue one job, then run everything that is due in its queue."""
         made = self._client.enqueue(queue, *args, conn=conn, **options)
         self._run_due({queue}, conn)
         return made
 
     def enqueue_many(self, jobs: Iterable[NewJob], *, conn: Any = None) -> Sequence[Enqueued]:
-        """Enqueue many jobs and run them."""
+        """Enqueue many jobs, then run everything that is due in their queues."""
         asked = list(jobs)
         made = self._client.enqueue_many(asked, conn=conn)
         self._run_due({job.queue for job in asked}, conn)
@@ -81,7 +80,9 @@ class InlineClient:
             ran = attempt(self._app, claimed[0], self._client.dsn)
             if (call := report_call(ran.end)) is not None:
                 self._client._run(call, conn)
-            _after(ran, queues, self._raise_errors)
+            queues = queues | {job.queue for job in ran.follow_ups}
+            if self._raise_errors and ran.error is not None:
+                raise ran.error
 
 
 class InlineAsyncClient:
@@ -105,13 +106,13 @@ class InlineAsyncClient:
         return SimpleNamespace(enqueue=enqueue)
 
     async def enqueue(self, queue: str, *args: Any, conn: Any = None, **options: Any) -> Enqueued:
-        """Enqueue one job and run it."""
+        """Enqueue one job, then run everything that is due in its queue."""
         made = await self._client.enqueue(queue, *args, conn=conn, **options)
         await self._run_due({queue}, conn)
         return made
 
     async def enqueue_many(self, jobs: Iterable[NewJob], *, conn: Any = None) -> Sequence[Enqueued]:
-        """Enqueue many jobs and run them."""
+        """Enqueue many jobs, then run everything that is due in their queues."""
         asked = list(jobs)
         made = await self._client.enqueue_many(asked, conn=conn)
         await self._run_due({job.queue for job in asked}, conn)
@@ -122,18 +123,14 @@ class InlineAsyncClient:
             ran = await aattempt(self._app, claimed[0], self._client.dsn)
             if (call := report_call(ran.end)) is not None:
                 await self._client._run(call, conn)
-            _after(ran, queues, self._raise_errors)
+            queues = queues | {job.queue for job in ran.follow_ups}
+            if self._raise_errors and ran.error is not None:
+                raise ran.error
 
 
 def _claim(queues: set[str]) -> Call[Any]:
-    # One at a time: the runs of jobs that a handler enqueues come first.
+    # Claim one at a time, so that a job whose handler enqueues others waits in no claim while they run.
     return calls.jobs.claim(sorted(queues), 1, None, None)
-
-
-def _after(ran: AttemptResult, queues: set[str], raise_errors: bool) -> None:
-    queues |= {job.queue for job in ran.follow_ups}
-    if raise_errors and ran.error is not None:
-        raise ran.error
 
 
 def report_call(end: RunEnd) -> Call[Any] | None:

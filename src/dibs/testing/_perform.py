@@ -27,7 +27,9 @@ _OUTCOMES = {
 }
 
 DEFAULT_ATTEMPTS = 5
-"""The settings of a queue by default."""
+"""A queue's default."""
+DEFAULT_PRIORITY = 5
+"""A queue's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def _claimed(asked: NewJob) -> Claimed:
         body=None,
         content_type=None,
         _headers=None if asked.headers is None else msgspec.json.encode(asked.headers).decode(),
-        priority=5 if asked.priority is None else asked.priority,
+        priority=DEFAULT_PRIORITY if asked.priority is None else asked.priority,
         run=1,
         attempt=1,
         max_attempts=asked.max_attempts or DEFAULT_ATTEMPTS,

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 @contextmanager
 def pointed(app: App, dsn: str) -> Iterator[App]:
     """Point an app at another database until the block ends. Its own clients are kept aside."""
-    kept = app.dsn, app.__dict__.pop("client", None), app._async
-    # Async clients belong to event loops that have ended when the block ends, and their connections with them.
+    own_dsn, own_client, own_async = app.dsn, app.__dict__.pop("client", None), app._async
+    # No async client of the block is closed here: its event loop has ended, and its connections with it.
     app.dsn, app._async = dsn, WeakKeyDictionary()
     try:
         yield app
     finally:
         app.close()
         app.__dict__.pop("client", None)
-        app.dsn, client, app._async = kept
-        if client is not None:
-            app.__dict__["client"] = client
+        app.dsn, app._async = own_dsn, own_async
+        if own_client is not None:
+            app.__dict__["client"] = own_client

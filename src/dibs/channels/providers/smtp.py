@@ -62,16 +62,16 @@ class Smtp:
         """Send one e-mail."""
         wire = compose(read(message, Email), self._sender, key)
         server, refused = await self._begin_mail(wire)
-        keep = False
         try:
             # After the content has begun, a lost connection leaves open whether the server has accepted it.
             answer = await server.data(wire.content)
-            keep = True
         except aiosmtplib.SMTPDataError as error:
-            keep = True
+            self._give_back(server)
             raise _meaning(error) from None
-        finally:
-            self._give_back(server, keep)
+        except BaseException:
+            server.close()
+            raise
+        self._give_back(server)
         return {"id": wire.message_id, "answer": answer.message, **({"refused": refused} if refused else {})}
 
     async def close(self) -> None:
@@ -83,7 +83,7 @@ class Smtp:
     async def _begin_mail(self, wire: Wire) -> tuple[aiosmtplib.SMTP, dict[str, str]]:
         """Return a connection on which the server has taken the sender and a recipient, and the refused recipients.
 
-        No content was sent, so after an error the message certainly did not go out.
+        No content was sent, so the message certainly did not go out if this raises Refusal or NotSent.
         """
         while self._idle:
             server = self._idle.pop()
@@ -93,7 +93,7 @@ class Smtp:
             except (aiosmtplib.SMTPServerDisconnected, aiosmtplib.SMTPTimeoutError, OSError):
                 server.close()  # It hung up while we were idle: try the next connection.
             except aiosmtplib.SMTPResponseException as error:
-                self._give_back(server, error.code != aiosmtplib.SMTPStatus.domain_unavailable)
+                self._give_back(server)
                 raise _meaning(error) from None
             except BaseException:
                 server.close()
@@ -105,7 +105,7 @@ class Smtp:
         try:
             return server, await _announce(server, wire)
         except aiosmtplib.SMTPResponseException as error:
-            self._give_back(server, server.is_connected)
+            self._give_back(server)
             raise _meaning(error) from None
         except (aiosmtplib.SMTPException, OSError) as error:
             server.close()
@@ -115,11 +115,12 @@ class Smtp:
             raise
 
     async def _connect(self) -> aiosmtplib.SMTP:
-        """Connect, greet and log in. An error here is about the server or our settings, and never about the message."""
+        """Connect and log in. An error here is about the server or our settings, and never about the message."""
         server = aiosmtplib.SMTP(**self._options)
         try:
             await server.connect()
-            await server.rset()  # It greets the server, if connect() has not.
+            # Without TLS and login connect() sends no EHLO. RSET does: its answer lists the extensions.
+            await server.rset()
         except aiosmtplib.SMTPAuthenticationError as error:
             server.close()
             raise NotSent(f"the mail server refused our login: {error.code} {error.message}") from None
@@ -137,8 +138,9 @@ class Smtp:
             raise
         return server
 
-    def _give_back(self, server: aiosmtplib.SMTP, keep: bool) -> None:
-        if keep and server.is_connected and len(self._idle) < KEPT:
+    def _give_back(self, server: aiosmtplib.SMTP) -> None:
+        """Keep a connection for the next message, unless the server has ended it or enough are kept."""
+        if server.is_connected and len(self._idle) < KEPT:
             self._idle.append(server)
         else:
             server.close()
@@ -151,15 +153,16 @@ async def _announce(server: aiosmtplib.SMTP, wire: Wire) -> dict[str, str]:
     options, encoding = (["SMTPUTF8"], "utf-8") if wire.utf8 else ([], "ascii")
     await server.mail(wire.sender, options=options, encoding=encoding)
     refused: dict[str, str] = {}
-    worst: aiosmtplib.SMTPResponseException | None = None
+    # If one recipient may be taken later, the whole message is worth another attempt.
+    mildest: aiosmtplib.SMTPResponseException | None = None
     for recipient in wire.recipients:
         try:
             await server.rcpt(recipient, encoding=encoding)
         except aiosmtplib.SMTPRecipientRefused as error:
             refused[recipient] = f"{error.code} {error.message}"
-            worst = error if worst is None or error.code < worst.code else worst
-    if worst is not None and len(refused) == len(wire.recipients):
-        raise worst
+            mildest = error if mildest is None or error.code < mildest.code else mildest
+    if mildest is not None and len(refused) == len(wire.recipients):
+        raise mildest
     return refused
 
 

@@ -32,8 +32,8 @@ class Twilio:
         self._http = Http(
             f"{base.rstrip('/')}/2010-04-01/Accounts/{quote(account, safe='')}/Messages.json",
             environment.number("DIBS_SMS_TIMEOUT", 30),
-            what="DIBS_SMS_URL",
-            private=True,
+            called="DIBS_SMS_URL",
+            carries_secret=True,
         )
         proof = b64encode(f"{account}:{token}".encode()).decode()
         self._headers = {

@@ -47,8 +47,8 @@ class Webhook:
         self._http = Http(
             url,
             environment.number(f"{setting}_TIMEOUT", 30),
-            what=f"the url of {setting}",
-            private=bool(template.headers) or url != template.url,
+            called=f"the url of {setting}",
+            carries_secret=bool(template.headers) or url != template.url,
         )
         kind = "application/x-www-form-urlencoded" if template.form else "application/json"
         given = {name: environment.expand(value, setting) for name, value in template.headers.items()}
@@ -65,7 +65,7 @@ class Webhook:
             body = msgspec.json.encode(filled)
         answer = await self._http.send(self._template.method, {**self._headers, "Idempotency-Key": key}, body)
         judge(answer)
-        return {"id": find(answer.json(), self._template.id), "status": answer.status}
+        return {"id": at_pointer(answer.json(), self._template.id), "status": answer.status}
 
     async def close(self) -> None:
         """End the threads."""
@@ -106,7 +106,7 @@ def _as_text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def find(answer: Any, pointer: str | None) -> Any:
+def at_pointer(answer: Any, pointer: str | None) -> Any:
     """Return the value at a pointer such as ``/data/id`` in an answer; None if there is none."""
     if not pointer:
         return None
