@@ -424,6 +424,23 @@ def test_an_end_never_waits_for_a_producer_and_its_key_is_free_all_the_same(
     assert enqueue(client).is_new
 
 
+def test_a_window_ends_with_its_job_although_a_producer_had_locked_the_key(
+    connect: Connect, client: dibs.Client, clock: Clock, db: psycopg.Connection[Any]
+) -> None:
+    """The job fails while a producer takes over its key. The producer rolls back, so the row stays behind."""
+    clock.freeze()
+    enqueue(client, dedup_for=3600)
+    [job] = client.claim("q")
+    producer = connect()
+    producer.execute("begin")
+    producer.execute("select * from dibs.enqueue('q', 'k', dedup_key => 'same', on_duplicate => 'replace')")
+    client.fail(job, final=True)
+    producer.execute("rollback")
+    assert keys(db) == 1, "the key was locked, so it stayed behind"
+    assert client.cancel_key("q", "same") is None
+    assert enqueue(client).is_new
+
+
 def test_a_claim_never_waits_for_a_key(connect: Connect, client: dibs.Client, db: psycopg.Connection[Any]) -> None:
     made = enqueue(client, dedup_scope="waiting")
     one = connect()

@@ -522,6 +522,29 @@ def test_a_replacement_keeps_its_priority_in_a_batch_that_is_sidelined(
     assert [stored[m.id] for m in made] == [7, -100]
 
 
+def test_a_batch_of_replacements_and_new_jobs_does_not_exceed_the_bound(client: dibs.Client) -> None:
+    """The replaced jobs are cancelled when the queue is measured, and the jobs in their places not inserted yet."""
+    client.queues.set("q", max_depth=5)
+    client.enqueue_many(dibs.NewJob(queue="q", kind="k", dedup_key=str(n)) for n in range(5))
+    replacements = [dibs.NewJob(queue="q", kind="k", dedup_key=str(n), on_duplicate="replace") for n in range(3)]
+    with pytest.raises(dibs.QueueFull, match="5 jobs wait, at most 5 may, and this call brings 1 more"):
+        client.enqueue_many([*replacements, dibs.NewJob(queue="q", kind="k")])
+    assert [m.outcome for m in client.enqueue_many(replacements)] == ["replaced"] * 3
+    client.queues.set("q", max_depth=6)
+    client.enqueue_many([*replacements, dibs.NewJob(queue="q", kind="k")])
+    assert client.queues.depth("q").ready == 6
+
+
+def test_a_batch_of_replacements_and_new_jobs_does_not_exceed_the_bound_of_a_group(client: dibs.Client) -> None:
+    client.groups.set("q", "acme", max_depth=2)
+    held, new = (dibs.NewJob(queue="q", kind="k", group="acme", dedup_key=key) for key in ("held", "new"))
+    client.enqueue_many([held, new])
+    replacement = dibs.NewJob(queue="q", kind="k", group="acme", dedup_key="held", on_duplicate="replace")
+    with pytest.raises(dibs.QueueFull, match="2 jobs wait, at most 2 may, and this call brings 1 more"):
+        client.enqueue_many([replacement, dibs.NewJob(queue="q", kind="k", group="acme")])
+    assert client.enqueue_many([replacement])[0].outcome == "replaced"
+
+
 def remembers_long(db: psycopg.Connection[Any]) -> None:
     db.execute("create or replace function dibs._cooldown(took bigint) returns bigint language sql return 600000000")
 

@@ -1,7 +1,7 @@
 -- Dedup keys are freed when their job has ended or their time is over.
 
 -- Skip a locked key: a producer is taking it over, and a verb that ends jobs does not wait for producers. If that
--- producer rolls back, the row stays behind with a job that has ended. The next enqueue with this key takes it over.
+-- producer rolls back, the row stays behind, no longer live. The next enqueue with this key takes it over.
 create or replace function dibs._free_dedup_keys(hashes bytea[], ids uuid[], keep_windows boolean default false)
 returns void
 language sql volatile

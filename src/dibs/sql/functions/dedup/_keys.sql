@@ -28,7 +28,8 @@ comment on function dibs._is_waiting is 'Return whether a job is scheduled, read
 create or replace function dibs._is_key_live(key dibs.fingerprint, at timestamptz) returns boolean
 language sql stable
 return case
-  when (key).until > at then true
+  -- A window ends early if its job has failed, expired or been cancelled.
+  when (key).until > at then not exists (select from dibs.dead as d where d.id = (key).id)
   when (key).scope = 'window' then false
   when dibs._is_waiting((key).id) then true
   when (key).scope = 'waiting' then false
@@ -36,5 +37,5 @@ return case
 end;
 
 comment on function dibs._is_key_live is
-'Return whether a job still holds a dedup key: within its window of time; with scope `waiting` while the job waits;
-without a scope while it waits or runs.';
+'Return whether a job still holds a dedup key: within its window of time, unless the job is dead; with scope `waiting`
+while the job waits; without a scope while it waits or runs.';
