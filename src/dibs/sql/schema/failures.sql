@@ -7,8 +7,8 @@ create type dibs.failure_key as (
   frame text
 );
 comment on type dibs.failure_key is
-'The properties that similar failures share: the class of the exception (`error`), its message without numbers and ids,
-and the innermost frame, of the user''s code if there is one; and their hash.';
+'The properties that similar failures share: the class of the exception (`error`), the first line of its message without
+numbers and ids, and the innermost frame, of the user''s code if there is one; and the hash of the three.';
 
 create table dibs.failure_group (
   fingerprint text not null constraint failure_group_pkey primary key,

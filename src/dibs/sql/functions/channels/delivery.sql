@@ -1,6 +1,6 @@
 -- Deliveries: the steps of a job's delivery. Each is a separate transaction; the newest says where a run goes on.
 
-create or replace function dibs._delivery_stage(job_id uuid, before bigint, out stage text, out detail jsonb)
+create or replace function dibs._delivery_stage(job_id uuid, before_seq bigint, out stage text, out detail jsonb)
 language sql stable
 begin atomic
   select
@@ -10,18 +10,19 @@ begin atomic
       when newest.step = 'recorded' then 'none'  -- It was refused, and the handler knows: a retry sends again.
       else newest.step
     end, newest.detail
-  from (select) as one_row  -- also without a step
+  from (select) as always  -- one row, even if the job has no step
   left join lateral (
     select d.step, d.detail, (
       select b.step from dibs.delivery as b where b.job_id = d.job_id and b.seq < d.seq
       order by b.seq desc limit 1) as previous
     from dibs.delivery as d
-    where d.job_id = _delivery_stage.job_id and (before is null or d.seq < before)
+    where d.job_id = _delivery_stage.job_id and (before_seq is null or d.seq < before_seq)
     order by d.seq desc limit 1) as newest on true;
 end;
 
 comment on function dibs._delivery_stage is
-'Return the stage of a job''s delivery, by its steps before the step `before`, or by all of them if it is null.';
+'Return the stage of a job''s delivery, by its steps below `before_seq`, or by all of them if that is null.
+`detail` is that of the newest of these steps.';
 
 create or replace function dibs.delivery_stage(id uuid, out stage text, out detail jsonb)
 language sql stable security definer
@@ -45,14 +46,14 @@ as $$
 declare
   v_run integer;
   v_newest record;
-  v_repeated bigint;
+  v_own_sending bigint;  -- the newest step, if this token has begun that send
 begin
   perform dibs._check_isolation('begin_delivery');
   -- Lock the lease until this step is committed: no worker can take the job over or record another step of it.
   select l.run into v_run from dibs.lease as l
   where l.id = begin_delivery.id and l.token = begin_delivery.token for no key update;
   if v_run is null then
-    perform dibs._require_lease('begin_delivery', begin_delivery.id, 'lost');
+    perform dibs._require_lease('begin_delivery', begin_delivery.id, 'lost');  -- raises DI001
   end if;
   perform dibs._check_name('a provider', begin_delivery.provider);
   perform dibs._check_items('begin_delivery', handlers, 'names');
@@ -60,13 +61,13 @@ begin
   perform dibs.find_function(h) from unnest(handlers) as h;
   select d.seq, d.token, d.step into v_newest
   from dibs.delivery as d where d.job_id = begin_delivery.id order by d.seq desc limit 1;
-  -- If our own `sending` is the newest step, the answer to the first call was lost: give the same answer again.
+  -- If this token's `sending` is the newest step, this call repeats one whose answer was lost. Give the same answer.
   if v_newest.step = 'sending' and v_newest.token = begin_delivery.token then
-    v_repeated := v_newest.seq;
+    v_own_sending := v_newest.seq;
   end if;
   select s.stage, s.detail into begin_delivery.stage, begin_delivery.detail
-  from dibs._delivery_stage(begin_delivery.id, v_repeated) as s;
-  if v_repeated is not null or stage in ('accepted', 'refused', 'done') then
+  from dibs._delivery_stage(begin_delivery.id, v_own_sending) as s;
+  if v_own_sending is not null or stage in ('accepted', 'refused', 'done') then
     return;
   end if;
   insert into dibs.delivery (job_id, token, at, run, step, provider)
@@ -93,19 +94,19 @@ begin
         record_delivery.step);
   end if;
   perform dibs._check_json('the detail of a delivery', record_delivery.detail, 'delivery');
-  -- Lock the lease, even if another worker holds it by now: it orders the steps of a job.
+  -- Lock the lease, even if another worker holds it by now, so that steps are recorded one after the other.
   select l.token into v_holder from dibs.lease as l where l.id = record_delivery.id for no key update;
   select d.token, d.step, d.run into v_last
   from dibs.delivery as d where d.job_id = record_delivery.id order by d.seq desc limit 1;
   if v_last.step = record_delivery.step and v_last.token = record_delivery.token then
     return;
   end if;
-  -- The token of the `sending` step may record the result of its send even if the lease is lost. Only the holder of the
-  -- lease may record that the handler knows.
+  -- A token that wrote the newest step may record how its send ended, even if it has lost the lease. Only the holder of
+  -- the lease may record that the handler knows.
   if v_holder is distinct from record_delivery.token
     and (v_last.token is distinct from record_delivery.token or record_delivery.step = 'recorded')
   then
-    perform dibs._require_lease('record_delivery', record_delivery.id, 'lost');
+    perform dibs._require_lease('record_delivery', record_delivery.id, 'lost');  -- raises DI001
   end if;
   insert into dibs.delivery (job_id, token, at, run, step, detail)
   values (record_delivery.id, record_delivery.token, dibs.now(), coalesce(v_last.run, 0), record_delivery.step,
@@ -115,8 +116,8 @@ $$;
 
 comment on function dibs.record_delivery is
 'Worker protocol: record how a send ended: `accepted` or `refused` by the provider, `failed` (certainly not sent, try
-again), or `recorded` when the handler knows the result. Recording the same step again is no error. Raises DI001 if the
-token neither sent the message nor holds the job.';
+again), or `recorded` when the handler knows the result. Recording the same step again changes nothing. Raises DI001 if
+the token neither holds the job nor recorded its newest step.';
 
 create or replace function dibs.run_handler(
   id uuid, token uuid, name text, payload jsonb, result jsonb default null, error text default null)

@@ -14,7 +14,7 @@ end;
 
 comment on function dibs.append_error is
 'Write an operational error into the log, with the job it is about and the source that saw it. A job that the caller may
-not see is left out. Returns the id of the entry.';
+not see is left out. Returns the id of the entry. If the transaction is rolled back, there is no entry.';
 
 create or replace function dibs.set_error_retention(keep interval) returns void
 language sql volatile security definer

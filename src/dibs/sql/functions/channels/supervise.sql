@@ -20,8 +20,8 @@ end
 $$;
 
 comment on function dibs._lock_process is
-'Lock the row of a supervised process, and insert it first if it is missing. Return the job of its last look, which may
-have ended.';
+'Lock the row of a supervised process, and insert it first if it is missing. Return its newest look,
+which may have ended, or the nil id if there was no row.';
 
 create or replace function dibs._hasten_look(id uuid, due timestamptz) returns text
 language plpgsql volatile
@@ -29,8 +29,8 @@ as $$
 declare
   v_old_due timestamptz;
 begin
-  -- A ticket that moves between ready and blocked during the two reads is found by neither. _is_waiting reads both in
-  -- one statement, so if it finds the ticket, look again.
+  -- Both reads miss a ticket that moves from blocked to ready between them. _is_waiting reads both tables in one
+  -- statement. If it finds the ticket, read again.
   loop
     select r.due_at into v_old_due from dibs.ready as r where r.id = _hasten_look.id for update;
     if v_old_due > due then
@@ -54,8 +54,8 @@ end
 $$;
 
 comment on function dibs._hasten_look is
-'Lock the ticket of a look, and make the look due at that time if it is due later. Return `hastened` if it was,
-otherwise `duplicate`; null if no such job waits: it runs, has ended, or there is none.';
+'Lock the ticket of a look. If the look is due later than `due`, make it due then and return `hastened`. Otherwise
+return `duplicate`, or null if the look does not wait: it runs, has ended, or does not exist.';
 
 create or replace function dibs.supervise(
   name text, payload jsonb, delay interval default '0', queue text default 'supervisors',
@@ -88,10 +88,12 @@ end
 $$;
 
 comment on function dibs.supervise is
-'Make sure that a supervised process (a business process, such as an order) is looked at again after `delay`, by a job
-of that kind and payload. At most one such job waits for each name and queue: a second call answers `duplicate`, or
-`hastened` if it made the job due sooner. A running job does not count, so a supervisor can ask for its own next run.
-`options` are those of a job. First lock the row in your own tables that stands for the process.';
+'Make sure that a supervised process (a business process, such as an order) is looked at again after `delay`, by a job.
+At most one such job waits for each name and queue. If none waits, enqueue one of that kind, payload and `options`
+(those of a job): `outcome` is `enqueued`. If one waits, it keeps its kind, payload and options: `outcome` is
+`duplicate`, or `hastened` if the call made it due sooner. A running job does not count, so a supervisor can ask for its
+own next run. A supervisor should lock the row of the process in your own tables before it reads
+the facts: otherwise a second one may act on the same facts.';
 
 create or replace function dibs.supervised(name text, queue text default 'supervisors') returns text
 language sql volatile security definer
@@ -105,5 +107,5 @@ begin atomic
 end;
 
 comment on function dibs.supervised is
-'The state of the job that looks at a supervised process next: `scheduled`, `ready`, `blocked`, `running`, or `none` if
-there is no such job.';
+'Return the state of the newest job that looks at a supervised process: `scheduled`, `ready`, `blocked` or `running`;
+`none` if it has ended or there is none.';

@@ -8,14 +8,14 @@ return left(
       left(message, 2000),
       '[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}'  -- a UUID
       '|0x[0-9a-fA-F]+'  -- an address, such as 0x7f3a
-      '|\m(?=[a-f]*[0-9])[0-9a-f]{8,}\M',  -- a hash: a word of hexadecimal digits, one of them below a
+      '|\m(?=[a-f]*[0-9])[0-9a-f]{8,}\M',  -- a hash: 8 or more hexadecimal digits, at least one of them 0-9
       'N', 'g'),
     '[0-9]+([.,:][0-9]+)*',  -- a number, a version or a time: 1,000.5, 12:30
     'N', 'g'),
   300);
 
 comment on function dibs._message_without_ids is
-'Replace ids and numbers of a message by N, and cut it to 300 characters.';
+'Return the first 300 characters of a message, with N in place of each id and number.';
 
 create or replace function dibs._error_line(error text) returns text
 language sql immutable strict parallel safe
@@ -29,25 +29,29 @@ return coalesce(
   split_part(error, E'\n', 1));
 
 comment on function dibs._error_line is
-'Return the line with the class and the message of an error. That is its first line; in a text that begins with a Python
-traceback it is the line after the last frame, if the last 8,000 characters have it.';
+'Return the line with the class and the message of an error. That is its first line. In a text that begins with a Python
+traceback it is the line after the last frame. If the last 8,000 characters have no such line, the first line is
+returned, which then says only "Traceback".';
 
 create or replace function dibs._innermost_frame(error text) returns text
 language sql immutable strict parallel safe
 begin atomic
-  select regexp_replace(f.frame[1], '^.*/(?=[^/]+/[^/]+$)', '') || ' in ' || f.frame[2]
+  select regexp_replace(f.file_and_function[1], '^.*/(?=[^/]+/[^/]+$)', '')  -- shop/tasks.py of /srv/shop/tasks.py
+    || ' in ' || f.file_and_function[2]
   -- The flag n: ^ and $ match at each line. The frames of an exception group begin with a bar.
   from regexp_matches(right(error, 8000), '^[ |]+File "([^"\n]+)", line [0-9]+, in ([^\n]+)$', 'gn')
-    with ordinality as f (frame, n)
+    with ordinality as f (file_and_function, n)
   order by  -- false first: the frames of the user's code
-    f.frame[1] ~ '/(site|dist)-packages/|/lib/python[0-9.]+/|<frozen |/dibs/(worker|client|runtime|channels)/',
+    f.file_and_function[1]
+      ~ '/(site|dist)-packages/|/lib/python[0-9.]+t?/|<frozen |/dibs/(worker|client|runtime|channels)/',
     f.n desc
   limit 1;
 end;
 
 comment on function dibs._innermost_frame is
 'Return the place where a Python error was raised, as "file in function": the innermost frame outside of libraries, or
-the innermost frame if all are of libraries. Null without a traceback.';
+the innermost frame if all are of libraries. Null without a frame. In a chain of exceptions it may be a frame of the
+cause.';
 
 create or replace function dibs._failure_key(error text) returns dibs.failure_key
 language plpgsql immutable strict parallel safe
@@ -77,7 +81,8 @@ return (dibs._failure_key(error)).fingerprint;
 
 comment on function dibs._failure_fingerprint is 'Return the fingerprint of the group that an error belongs to.';
 
--- The planner cannot know that few runs are uncounted: without these settings it reads whole tables to join them.
+-- The planner cannot know that few runs are uncounted. Without the first three settings it reads whole tables to join
+-- them; without the last it spends time to compile a plan that it believes to be expensive.
 create or replace function dibs._count_failures(mark dibs.stat_mark, upto bigint, still_open bigint[]) returns void
 language plpgsql volatile
 set enable_seqscan = off
@@ -98,6 +103,7 @@ begin
       date_trunc('hour', f.ended_at, 'UTC') as hour, count(*) as failures, min(f.ended_at) as first_at,
       max(f.ended_at) as last_at
     from failed as f
+    -- `offset 0` keeps this a lookup by id for each run.
     left join lateral (select j.kind from dibs.job as j where j.id = f.id offset 0) as j on true
     group by 1, 2, 3, 4
   )
@@ -110,17 +116,19 @@ begin
   for key share;
   insert into dibs.failure_group (fingerprint, error, message, frame)
   select k.fingerprint, k.error, k.message, k.frame from unnest(v_keys) as k on conflict do nothing;
-  insert into dibs.failure_count as e (fingerprint, queue_id, kind, hour, failures, first_at, last_at)
+  insert into dibs.failure_count as old (fingerprint, queue_id, kind, hour, failures, first_at, last_at)
   select c.fingerprint, c.queue_id, c.kind, c.hour, c.failures, c.first_at, c.last_at from unnest(v_counts) as c
   on conflict on constraint failure_count_pkey do update
-  set failures = e.failures + excluded.failures, first_at = least(e.first_at, excluded.first_at),
-    last_at = greatest(e.last_at, excluded.last_at);
+  set failures = old.failures + excluded.failures, first_at = least(old.first_at, excluded.first_at),
+    last_at = greatest(old.last_at, excluded.last_at);
 end
 $$;
 
 comment on function dibs._count_failures is
-'Add the failures among the uncounted runs to the counts of their groups, and insert new groups. The arguments are those
-of _uncounted_runs. The caller moves the mark in the same transaction, so each failure is counted once.';
+'Add the failures among the uncounted runs to the counts of their groups, and insert new groups. A failed or lost run
+without an error text is not counted. `mark` is the end of the last round, `upto` that of this round, and `still_open`
+are transactions in progress, whose runs a later round counts. The caller moves the mark in the same transaction, so
+each failure is counted once.';
 
 create or replace function dibs._delete_old_failures(at timestamptz) returns void
 language plpgsql volatile
@@ -130,20 +138,20 @@ declare
   v_locked text[];
 begin
   with gone as (
-    delete from dibs.failure_count as e where e.ctid = any (array(
-      select o.ctid from dibs.failure_count as o
+    delete from dibs.failure_count as c where c.ctid = any (array(
+      select old.ctid from dibs.failure_count as old
       -- The retention begins when the hour ends.
-      where o.hour < at - interval '1 hour' - (select s.error_retention from dibs.setting as s)
-      order by o.hour limit 10000))
-    returning e.fingerprint)
-  select array_agg(distinct g.fingerprint) into v_touched from gone as g;
-  -- Keep a group that _count_failures has locked: it is adding a count. If it has committed before we lock the group,
-  -- the next statement sees the count.
+      where old.hour < at - interval '1 hour' - (select s.error_retention from dibs.setting as s)
+      order by old.hour limit 10000))
+    returning c.fingerprint)
+  select array_agg(distinct gone.fingerprint) into v_touched from gone;
+  -- Skip a group that _count_failures has locked, because it is adding a count to the group. The deletion below is a
+  -- separate statement, so that it sees each count that was committed before the locks were taken.
   v_locked := array(
     select g.fingerprint from dibs.failure_group as g where g.fingerprint = any (v_touched) for update skip locked);
   delete from dibs.failure_group as g
   where g.fingerprint = any (v_locked)
-    and not exists (select from dibs.failure_count as e where e.fingerprint = g.fingerprint);
+    and not exists (select from dibs.failure_count as c where c.fingerprint = g.fingerprint);
 end
 $$;
 
