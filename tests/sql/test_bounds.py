@@ -118,6 +118,35 @@ def test_a_large_job_does_not_starve_beside_small_ones(db: psycopg.Connection[An
     wait_until(large_came, what="the large job is handed out")
 
 
+def test_what_does_not_fit_returns_to_no_place_below_the_floor(db: psycopg.Connection[Any]) -> None:
+    """Also in a queue that has had no large job, if another queue of the claim has."""
+    fill(db, 1, 64, "large")
+    [(large,)] = db.execute("select id from dibs.job").fetchall()
+
+    def large_came() -> bool:
+        db.execute("select dibs.enqueue('small', 'k')")
+        db.execute("""update dibs.ready set due_at = dibs.now() - interval '1 hour' where queue_id =
+          (select id from dibs.queue where name = 'small')""")
+        db.execute("""select dibs._remember('floor', q.id, row(array[q.priority],
+          array[dibs._micros(dibs.now()) - 1000000], array[dibs._nil_id()], '{0}', 0, 0, 0, 0, 0, 0)::dibs.floor::text)
+          from dibs.queue as q where q.name = 'small'""")
+        return large in [row[0] for row in claimed(db, 10, "{small,large}")]
+
+    wait_until(large_came, what="the large job is handed out, and the small one is put back")
+    assert db.execute(
+        """select dibs._micros(r.due_at) >= (dibs._recall('floor', r.queue_id)::dibs.floor).due_us[1]
+        from dibs.ready as r"""
+    ).fetchall() == [(True,)]
+
+
+def test_the_higher_priority_of_a_queue_fits_first(db: psycopg.Connection[Any]) -> None:
+    fill(db, 1, 40, priority=0)
+    for _ in range(8):
+        fill(db, 1, 40, priority=10)
+        [(id, *_)] = claimed(db, 10)
+        assert db.execute("select priority from dibs.lease where id = %s", (id,)).fetchone() == (10,)
+
+
 def test_a_result_has_a_bound_and_spoils_no_other(client: dibs.Client, db: psycopg.Connection[Any]) -> None:
     client.enqueue_many([dibs.NewJob(queue="q")] * 2)
     first, second = client.claim("q", 2)

@@ -349,6 +349,18 @@ def test_what_sessions_remember_has_a_seed_for_each_shape(db: psycopg.Connection
     )
 
 
+def test_no_function_with_an_exception_block_is_parallel_safe(db: psycopg.Connection[Any]) -> None:
+    """Before version 17 PostgreSQL refuses subtransactions in a parallel query."""
+    assert (
+        db.execute(
+            r"""select p.proname from pg_proc as p where p.pronamespace = 'dibs'::regnamespace and p.proparallel <> 'u'
+        and (p.prosrc ~* '\mexception\s+when' or pg_get_functiondef(p.oid) ~ '_json_bytes(_or_huge)?\(')
+        and p.prokind = 'f'"""
+        ).fetchall()
+        == []
+    )
+
+
 def test_what_disables_plans_is_not_compiled(db: psycopg.Connection[Any]) -> None:
     """A disabled plan counts as very expensive, so with JIT each call would be compiled for half a second."""
     assert db.execute(

@@ -84,6 +84,16 @@ def test_the_caller_may_choose_the_delay(client: dibs.Client, clock: Clock) -> N
     assert client.extend(job) == "ok"
 
 
+def test_a_delay_may_be_a_year_of_365_days(client: dibs.Client) -> None:
+    """PostgreSQL compares a year as 360 days."""
+    year = timedelta(days=365)
+    client.enqueue("q", "k", backoff=dibs.constant(year))
+    [job] = client.claim("q")
+    with pytest.raises(dibs.InvalidArgument, match="0 to 1 year"):
+        client.snooze(job, timedelta(days=366))
+    assert client.snooze(job, year) == "ok"
+
+
 def test_snooze_and_release_charge_nothing(client: dibs.Client, clock: Clock) -> None:
     client.enqueue("q", "k", max_attempts=1)
     for _ in range(3):

@@ -8,15 +8,16 @@ create type dibs.backoff_shape as (
   jitter double precision
 );
 
+-- PostgreSQL compares a year as 360 days.
 create domain dibs.backoff as dibs.backoff_shape
   constraint backoff_kind_known check (
     value is null or coalesce((value).kind in ('constant', 'list', 'exponential'), false))
   constraint backoff_delays_sane check (
     value is null or coalesce(
       cardinality((value).delays) between 1 and 100
-      and interval '0' <= all ((value).delays) and interval '1 year' >= all ((value).delays), false))
+      and interval '0' <= all ((value).delays) and interval '365 days' >= all ((value).delays), false))
   constraint backoff_factor_sane check ((value).factor between 1 and 100)
-  constraint backoff_cap_sane check ((value).cap between interval '0' and interval '1 year')
+  constraint backoff_cap_sane check ((value).cap between interval '0' and interval '365 days')
   constraint backoff_jitter_sane check ((value).jitter between 0 and 1);
 
 create table dibs.setting (
@@ -30,7 +31,7 @@ create table dibs.setting (
   error_retention interval not null default interval '1 month',
   audit_retention interval not null default interval '400 days',
   secret bytea not null default uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()),
-  constraint setting_stat_minutes_range check (stat_minutes between interval '2 hours' and interval '1 year'),
+  constraint setting_stat_minutes_range check (stat_minutes between interval '2 hours' and interval '365 days'),
   constraint setting_stat_hours_range check (stat_hours between interval '8 days' and interval '10 years'),
   constraint setting_error_retention_range check (error_retention between interval '1 hour' and interval '10 years'),
   constraint setting_audit_retention_range check (audit_retention between interval '30 days' and interval '100 years')

@@ -204,6 +204,12 @@ begin
       v_oldest := v_oldest || v_queue;
     end if;
   end loop;
+  if v_counts_bytes then
+    -- _keep_fitting may put back tickets of each of them.
+    for n in 1 .. cardinality(v_oldest) loop
+      v_oldest[n].has_large := true;
+    end loop;
+  end if;
   if cardinality(v_newest) = 0 then
     v_batches := dibs._take_oldest(v_oldest, want, claim);
     return case when v_counts_bytes then dibs._keep_fitting(v_batches, claim.at) else v_batches end;

@@ -32,13 +32,14 @@ begin
           or sum(coalesce(j.size, dibs._constant('small_job_bytes'))) over places
             <= dibs._constant('claim_bound') as fits
       from (
-        -- Batches come in random order, so that no queue starves.
-        select b.tickets, b.ordinality::integer as batch_no, random() as luck
+        -- Queues and groups come in random order: none starves. Ungrouped batches of a queue stay in order of priority.
+        select b.tickets, b.ordinality::integer as batch_no, min(random()) over (
+          partition by (b.queue).id, case when (b.tickets[1]).group_key is not null then b.ordinality end) as luck
         from unnest(batches) with ordinality as b) as b
       cross join lateral (
         select t.id, t.ordinality::integer as ord from unnest(b.tickets) with ordinality as t) as t
       left join lateral (select j.size from dibs.job as j where j.id = t.id offset 0) as j on true
-      window places as (order by b.luck, t.ord)
+      window places as (order by b.luck, b.batch_no, t.ord)
     ) as s
     group by s.batch_no
   loop

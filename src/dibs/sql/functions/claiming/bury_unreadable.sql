@@ -65,7 +65,7 @@ begin
     group by waiting.n / 100 order by waiting.n / 100
   loop
     for v_bad in
-      select f.id, 'cannot be handed out: ' || dibs._clip_error(f.flaw) as reason from dibs._find_unreadable(v_ids) as f
+      select f.id, dibs._clip_error('cannot be handed out: ' || f.flaw) as reason from dibs._find_unreadable(v_ids) as f
     loop
       return query
       select b.id, v_bad.reason from dibs._end_waiting_jobs(array[v_bad.id], 'failed', v_bad.reason, v_now) as b;

@@ -83,7 +83,7 @@ comment on function dibs._may_exceed is
 'True unless the text of this JSON is certainly no longer than `most` bytes. Cheap: it looks only at the binary size.';
 
 create or replace function dibs._json_bytes_or_huge(value jsonb) returns integer
-language plpgsql immutable parallel safe
+language plpgsql immutable
 as $$
 begin
   return octet_length(value::text);
@@ -94,10 +94,11 @@ $$;
 
 comment on function dibs._json_bytes_or_huge is
 'Return the bytes of JSON as text, or 2,000,000,000 if PostgreSQL cannot write so long a text. _json_bytes calls it only
-for JSON that may be so long, because the EXCEPTION block is slow.';
+for JSON that may be so long, because the EXCEPTION block is slow. Not parallel safe: PostgreSQL 16 refuses the block
+in a parallel query.';
 
 create or replace function dibs._json_bytes(value jsonb) returns integer
-language sql stable parallel safe
+language sql stable
 return case
   when dibs._may_exceed(value, 1000000000) then dibs._json_bytes_or_huge(value)
   else octet_length(value::text) end;

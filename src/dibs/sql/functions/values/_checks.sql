@@ -57,7 +57,8 @@ create or replace function dibs._check_delay(verb text, delay interval) returns 
 language plpgsql immutable
 as $$
 begin
-  if delay not between interval '0' and interval '1 year' then
+  -- PostgreSQL compares a year as 360 days.
+  if delay not between interval '0' and interval '365 days' then
     raise exception using errcode = 'DI010',
       message = format('%s takes a delay from 0 to 1 year, not %s', verb, delay);
   end if;
