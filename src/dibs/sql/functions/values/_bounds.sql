@@ -12,7 +12,7 @@ return case name
   -- A look-back that reaches all tickets: 127 years.
   when 'unlimited_look_back_us' then 4000000000000000
   -- After a look below a floor, wait so many times its duration before the next. There are two kinds, near look-backs
-  -- and sweeps; together they take at most a twentieth of the time.
+  -- and sweeps; in one queue they take at most a twentieth of the time together.
   when 'look_back_cooldown' then 40
   -- The longest cooldown of near look-backs.
   when 'near_cooldown_us' then 30000000
