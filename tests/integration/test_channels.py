@@ -13,6 +13,7 @@ import subprocess
 import sys
 from base64 import b64encode, urlsafe_b64encode
 from contextlib import asynccontextmanager
+from decimal import Decimal
 from email import policy
 from email.errors import MessageError
 from email.message import EmailMessage
@@ -27,7 +28,7 @@ from psycopg.types.json import Jsonb
 
 import dibs
 from dibs import channels
-from dibs.channels.http import Http, Unanswered
+from dibs.channels.http import Http, HttpAnswer, Unanswered
 from dibs.channels.mime import _written
 from dibs.events import RunEnded
 from dibs.worker import Worker, WorkerSettings
@@ -449,6 +450,12 @@ async def test_what_the_mail_server_says_decides(
             await drain(app)
             assert client.status(throttled.id).state is dibs.State.SUCCEEDED
 
+            blocked_texts = ["550 5.7.1 client [10.4.7.12] blocked", "554 4.7.1 blocked"]
+            blocked = [client.enqueue("q", "email", {"message": MAIL}) for _ in blocked_texts]
+            server.mailbox.rules = [*blocked_texts]
+            await drain(app)
+            assert {client.status(j.id).state for j in blocked} == {dibs.State.FAILED}
+
             server.mailbox.rules = ["554 5.6.0 spam"]
             refused = client.enqueue("q", "email", payload)
             server.mailbox.rules += ["451 no"] * 3
@@ -629,6 +636,25 @@ async def test_a_webhook_is_a_template(dsn: str, shop: psycopg.Connection[Any], 
     assert told(shop)[-1][1]["worker_payload"]["id"] == 1
 
 
+async def test_headers_of_a_webhook_replace_its_own_in_any_case(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[dict[str, str]] = []
+
+    async def send(_self: Http, _method: str, headers: dict[str, str], _body: bytes) -> HttpAnswer:
+        sent.append(headers)
+        return HttpAnswer(200, {}, "{}")
+
+    monkeypatch.setattr(Http, "send", send)
+    headers = {"content-type": "text/plain", "ACCEPT": "text/html", "idempotency-key": "mine", "X-A": "a"}
+    template = json.dumps({"url": "https://sms.example.org", "headers": headers})
+    made = client.enqueue("q", "sms", {"message": SMS})
+    async with channel_app(dsn, DIBS_SMS_PROVIDER="webhook", DIBS_SMS_WEBHOOK=template) as app:
+        await drain(app)
+    wanted = {"content-type": "text/plain", "ACCEPT": "text/html", "X-A": "a", "Idempotency-Key": str(made.id)}
+    assert sent == [wanted]
+
+
 async def test_a_webhook_can_be_used_again_after_its_app_was_closed(
     dsn: str, shop: psycopg.Connection[Any], client: dibs.Client
 ) -> None:
@@ -737,15 +763,34 @@ def test_credentials_are_encrypted_unless_they_stay_here(dsn: str) -> None:
         (webhook("ftp://sms.example.org/${KEY}"), "not an address of HTTP"),
         (webhook("https://sms.example.org:port/${KEY}"), "not an address of HTTP"),
         (webhook("https://sms.example.org/a path/${KEY}"), "not an address of HTTP"),
+        (webhook("https://sms..example.org/${KEY}"), "not an address of HTTP"),
+        (webhook("https://" + "a" * 64 + ".example.org"), "not an address of HTTP"),
+        (webhook("https://sms example.org"), "not an address of HTTP"),
     ]:
         with pytest.raises(dibs.InvalidArgument, match=words) as refused:
             channels.app(dsn, environment=environment)
         assert "hush" not in str(refused.value)
     for environment in (
         sms("https://sms.example.org"), sms("http://localhost:8080"), sms("http://127.0.0.2"), sms("http://[::1]:80"),
+        sms("https://bücher.example.org."), sms("http://[::1]"),
         webhook("http://sms.example.org"), webhook("https://sms.example.org/${KEY}", Authorization="Bearer x"),
     ):  # fmt: skip
         channels.app(dsn, environment=environment)
+
+
+async def test_an_ipv6_address_without_a_port_has_the_default_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def refuse(address: tuple[str, int], *_: Any) -> None:
+        asked.append(address)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr("socket.create_connection", refuse)
+    for url in ("http://[::1]/x", "https://[::1]/x", "http://[::1]:8080/x", "http://example.org/x"):
+        with contextlib.closing(Http(url, 5, called="the server", carries_secret=False)) as http:
+            with pytest.raises(channels.NotSent):
+                await http.send("POST", {}, b"hello")
+    assert asked == [("::1", 80), ("::1", 443), ("::1", 8080), ("example.org", 80)]
 
 
 DRIPS = {
@@ -832,6 +877,35 @@ def test_a_package_offers_its_channel_by_an_entry_point(dsn: str, monkeypatch: p
     monkeypatch.setattr("dibs.channels.registry.entry_points", lambda **_: [offered])
     monkeypatch.setattr("dibs.channels.registry._registered", {})
     assert sorted(channels.app(dsn, environment={}).tasks) == ["db_function", "pigeon"]
+
+
+def test_no_package_replaces_db_function_by_an_entry_point(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    offered = EntryPoint("db_function", "tests.integration.test_channels:make_pigeon", "dibs.channels")
+    monkeypatch.setattr("dibs.channels.registry.entry_points", lambda **_: [offered])
+    monkeypatch.setattr("dibs.channels.registry._registered", {})
+    with pytest.raises(dibs.InvalidArgument, match="there is a task db_function already"):
+        channels.app(dsn, environment={})
+
+
+@pytest.mark.parametrize(
+    "receipt", [{"id": 2**80}, {"id": Decimal("nan")}, {"id": float("inf")}, {"id": "\ud800"}, [1]]
+)
+async def test_a_receipt_that_cannot_be_stored_sends_nothing_again(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client, monkeypatch: pytest.MonkeyPatch, receipt: Any
+) -> None:
+    class Strange(Pigeon):
+        async def send(self, message: dict[str, Any], key: str) -> dict[str, Any]:
+            await super().send(message, key)
+            answered: dict[str, Any] = receipt
+            return answered
+
+    pigeon = Strange()
+    monkeypatch.setattr("dibs.channels.registry._registered", {"pigeon": lambda _: pigeon})
+    made = client.enqueue("q", "pigeon", {"message": {"to": "tower"}})
+    async with channel_app(dsn) as app:
+        await drain(app)
+    assert client.status(made.id).state is dibs.State.SUCCEEDED
+    assert len(pigeon.sent) == 1
 
 
 def make_pigeon(environment: channels.Environment) -> Pigeon:

@@ -628,6 +628,18 @@ def test_a_frozen_clock_stops_where_it_was_moved_to(clock: Clock) -> None:
     assert before <= clock.now() < before + timedelta(seconds=60)
 
 
+def test_a_clock_that_runs_again_keeps_its_time_in_every_time_zone(clock: Clock, db: psycopg.Connection[Any]) -> None:
+    """At least one of these days has another offset from UTC than today."""
+    for days in (100, 200, 300):
+        at = datetime.now(UTC) + timedelta(days=days)
+        clock.freeze(at)
+        clock.run()
+        for zone in ("UTC", "Europe/Berlin"):
+            db.execute("select set_config('TimeZone', %s, false)", (zone,))
+            [(now,)] = db.execute("select dibs.now()").fetchall()
+            assert at <= now < at + timedelta(seconds=60), (days, zone)
+
+
 def test_a_payload_without_names_is_compared(app: dibs.App) -> None:
     @app.task(raw=True)
     def takes(payload: Any) -> None: ...

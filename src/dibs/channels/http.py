@@ -30,6 +30,9 @@ THREADS = 20
 LARGEST = 1_000_000
 """The number of bytes of an answer that are read."""
 LONGEST_WAIT = 86400.0
+DEFAULT_PORTS = {"http": http.client.HTTP_PORT, "https": http.client.HTTPS_PORT}
+_VISIBLE = re.compile(r"[!-~]+")
+"""Visible ASCII characters, without spaces: all that a request may have in its host and path."""
 
 
 class Unanswered(Exception):
@@ -143,20 +146,24 @@ class _Until(io.RawIOBase):
         super().close()
 
 
-def _parts(url: str, called: str) -> tuple[bool, str, int | None, str]:
+def _parts(url: str, called: str) -> tuple[bool, str, int, str]:
     """Split an address: whether it is encrypted, its host, its port, and its path."""
     wrong = InvalidArgument(f"{called} is not an address of HTTP", hint="write https://host/path")
     try:
         parts = urlsplit(url)
+        host = parts.hostname or ""
         port = parts.port
-    except ValueError:
+        host_on_the_wire = host.encode("idna").decode()
+    except ValueError:  # A UnicodeError is one, too.
         raise wrong from None
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    if parts.scheme not in {"http", "https"} or not parts.hostname or not re.fullmatch(r"[!-~]+", path):
+    if parts.scheme not in DEFAULT_PORTS or not _VISIBLE.fullmatch(host_on_the_wire) or not _VISIBLE.fullmatch(path):
         raise wrong
     if "@" in parts.netloc:
         raise InvalidArgument(f"{called} has a login in it", hint="send it as the header Authorization")
-    return parts.scheme == "https", parts.hostname, port, path
+    if port is None:  # Without one, http.client would read the end of an IPv6 address as the port.
+        port = DEFAULT_PORTS[parts.scheme]
+    return parts.scheme == "https", host, port, path
 
 
 def _is_this_machine(host: str) -> bool:

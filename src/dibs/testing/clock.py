@@ -41,9 +41,11 @@ class Clock:
 
     def run(self) -> None:
         """Let a frozen clock run on."""
+        # The shift is in seconds: a day is 23 or 25 hours long where summer time begins or ends.
         execute(
             self._dsn,
-            "update dibs.test_clock set shift = frozen_at + shift - clock_timestamp(), frozen_at = null"
+            "update dibs.test_clock set frozen_at = null, shift ="
+            " make_interval(secs => extract(epoch from frozen_at + shift - clock_timestamp())::float)"
             " where frozen_at is not null",
         )
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 PORTS = {"starttls": 587, "tls": 465, "none": 25}
 KEPT = 10
 """The number of idle connections that are kept."""
-_SLOW_DOWN = re.compile(r"\b4\.7\.\d")
-"""The enhanced status of "not now, by policy": greylisting and rate limits."""
+_SLOW_DOWN = re.compile(r"4\.7\.\d")
+"""The enhanced status, with which an answer begins, of "not now, by policy": greylisting and rate limits."""
 
 
 class Smtp:
@@ -172,6 +172,8 @@ def _unreachable(error: Exception) -> NotSent:
 
 def _meaning(error: aiosmtplib.SMTPResponseException) -> Exception:
     message = f"{error.code} {error.message}"
-    if error.code == 421 or _SLOW_DOWN.search(error.message):
+    if error.code >= 500:
+        return Refusal(message)
+    if error.code == 421 or _SLOW_DOWN.match(error.message):
         return Throttled(message)
-    return Refusal(message) if error.code >= 500 else NotSent(message)
+    return NotSent(message)

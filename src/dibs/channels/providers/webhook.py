@@ -52,7 +52,7 @@ class Webhook:
         )
         kind = "application/x-www-form-urlencoded" if template.form else "application/json"
         given = {name: environment.expand(value, setting) for name, value in template.headers.items()}
-        self._headers = {"Content-Type": kind, "Accept": "application/json", **given}
+        self._headers = _replaced({"Content-Type": kind, "Accept": "application/json"}, given)
 
     async def send(self, message: dict[str, Any], key: str) -> dict[str, Any]:
         """Send one message."""
@@ -63,7 +63,8 @@ class Webhook:
             body = urlencode({name: value for name, value in filled.items() if value is not None}).encode()
         else:
             body = msgspec.json.encode(filled)
-        answer = await self._http.send(self._template.method, {**self._headers, "Idempotency-Key": key}, body)
+        headers = _replaced(self._headers, {"Idempotency-Key": key})
+        answer = await self._http.send(self._template.method, headers, body)
         judge(answer)
         return {"id": at_pointer(answer.json(), self._template.id), "status": answer.status}
 
@@ -83,6 +84,12 @@ def _read(text: str, setting: str) -> Template:
     if template.form and not isinstance(template.body, dict):
         raise InvalidArgument(f"{setting} sends a form, so its body must be an object")
     return template
+
+
+def _replaced(headers: dict[str, str], newer: dict[str, str]) -> dict[str, str]:
+    """Return the headers with newer ones, which replace those of the same name, in upper or lower case."""
+    names = {name.lower() for name in newer}
+    return {name: value for name, value in headers.items() if name.lower() not in names} | newer
 
 
 def fill(template: Any, values: dict[str, Any]) -> Any:
