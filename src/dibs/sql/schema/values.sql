@@ -23,7 +23,7 @@ comment on function dibs._from_micros is 'Return the time of a number of microse
 -- A tick is 1/4096 ms, so the ids of one batch, a tick apart, sort in its order.
 create function dibs._id_tick(at timestamptz) returns bigint
 language sql immutable strict parallel safe
--- A double is faster than a numeric, and exact to a tick for hundreds of years.
+-- A double is faster than a numeric, and exact to a tick until 2038; from then on to two ticks.
 return floor(date_part('epoch', at at time zone 'UTC') * 4096000)::bigint;
 
 comment on function dibs._id_tick is
