@@ -56,14 +56,13 @@ comment on function dibs._check_dedup is
 'Return true, or raise DI010 if a dedup option of a job is unknown, out of range or contradicts another.';
 
 create or replace function dibs._requested_keys(jobs jsonb, bodies bytea[])
-returns table (hash bytea, queue text, ords integer[], taker integer, scope text, dedup_for interval,
-  replaces boolean, refusing integer[])
+returns table (hash bytea, queue text, ords integer[], scope text, dedup_for interval, replaces boolean,
+  refusing integer[])
 language sql stable
 begin atomic
   -- `rank` puts the job that shall take a key first: the last that replaces, otherwise the first.
-  select k.hash, min(k.queue), array_agg(k.ord order by k.rank), (array_agg(k.ord order by k.rank))[1],
-    (array_agg(k.scope order by k.rank))[1], (array_agg(k.dedup_for order by k.rank))[1],
-    bool_or(k.on_duplicate = 'replace'),
+  select k.hash, min(k.queue), array_agg(k.ord order by k.rank), (array_agg(k.scope order by k.rank))[1],
+    (array_agg(k.dedup_for order by k.rank))[1], bool_or(k.on_duplicate = 'replace'),
     array_agg(k.ord order by k.rank) filter (where k.on_duplicate = 'refuse')
   from (
     select o.*, case when o.on_duplicate = 'replace' then -o.ord else o.ord end as rank
@@ -76,5 +75,5 @@ end;
 
 comment on function dibs._requested_keys is
 'Return each dedup key that jobs of a batch ask for, sorted by hash: the positions of these jobs (`ords`) and, of them,
-those that refuse to be duplicates (`refusing`). The job at position `taker` shall take the key, by its `scope` and for
-its `dedup_for`. Raise DI010 for bad options.';
+those that refuse to be duplicates (`refusing`). The job at `ords[1]` shall take the key, by its `scope` and for its
+`dedup_for`. Raise DI010 for bad options.';

@@ -54,10 +54,10 @@ begin
       return;
     end if;
     -- Does its holder keep it?
-    select f.id, f.scope, dibs._is_key_live(f, at) as is_live into v_held
+    select f.id, f.scope, not replaces and dibs._is_key_live(f, at) as is_kept into v_held
     from dibs.fingerprint as f where f.hash = wanted.hash;
     continue when not found;
-    if v_held.is_live and not replaces then
+    if v_held.is_kept then
       -- With scope `waiting`, the holder loses its key when it begins to run. The snapshot of a REPEATABLE READ
       -- transaction may be too old to see that: these locks then raise 40001.
       if v_held.scope = 'waiting' and current_setting('transaction_isolation') <> 'read committed' then
@@ -148,8 +148,9 @@ declare
   v_inserted_before uuid[];
   v_key record;
   v_wanted dibs.fingerprint;
+  v_taken record;
   v_holder uuid;
-  v_outcome text;
+  v_taker integer;
   v_ord integer;
 begin
   ids := array(
@@ -171,16 +172,17 @@ begin
         select v_inserted_before[o] from unnest(v_key.ords) as o
         where v_inserted_before[o] is not null order by o limit 1);
     end if;
-    -- Otherwise, one of them tries to take the key.
+    -- Otherwise, one of them, the first of `ords`, tries to take the key.
     if v_holder is null then
+      v_taker := v_key.ords[1];
       v_wanted.hash := v_key.hash;
-      v_wanted.id := ids[v_key.taker];
+      v_wanted.id := ids[v_taker];
       v_wanted.scope := v_key.scope;
       v_wanted.until := at + v_key.dedup_for;
-      select t.holder, t.outcome into v_holder, v_outcome
-      from dibs._take_dedup_key(v_wanted, v_key.replaces, at) as t;
-      if v_outcome = 'replaced' then
-        outcomes[v_key.taker] := 'replaced';
+      v_taken := dibs._take_dedup_key(v_wanted, v_key.replaces, at);
+      v_holder := v_taken.holder;
+      if v_taken.outcome = 'replaced' then
+        outcomes[v_taker] := 'replaced';
       end if;
     end if;
     -- All others are duplicates of the holder.
