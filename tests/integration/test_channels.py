@@ -524,6 +524,25 @@ async def test_an_idle_connection_that_was_closed_is_replaced(
     assert errors(shop) == []
 
 
+@pytest.mark.parametrize("answer", ["421 4.4.2 idle for too long", "503 5.5.1 not now"])
+async def test_an_idle_connection_that_cannot_be_reset_is_replaced(
+    dsn: str, shop: psycopg.Connection[Any], client: dibs.Client, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    answers = ["250 OK", answer]
+
+    async def handle(*_: Any) -> str:
+        return answers.pop(0) if answers else "250 OK"
+
+    monkeypatch.setattr("examples.loopback.Mailbox.handle_RSET", handle, raising=False)
+    with MailServer() as server:
+        async with channel_app(dsn, **server.environment) as app:
+            for _ in range(2):
+                made = client.enqueue("q", "email", {"message": MAIL})
+                await drain(app)
+                assert client.status(made.id).state is dibs.State.SUCCEEDED
+    assert (answers, errors(shop)) == ([], [])
+
+
 async def test_a_mail_server_that_refuses_every_connection_refuses_no_message(
     dsn: str, shop: psycopg.Connection[Any], client: dibs.Client
 ) -> None:

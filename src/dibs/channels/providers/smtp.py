@@ -88,7 +88,9 @@ class Smtp:
         while self._idle:
             server = self._idle.pop()
             try:
-                await server.rset()
+                if not await _is_usable(server):
+                    server.close()
+                    continue
                 return server, await _announce(server, wire)
             except (aiosmtplib.SMTPServerDisconnected, aiosmtplib.SMTPTimeoutError, OSError):
                 server.close()  # It hung up while we were idle: try the next connection.
@@ -144,6 +146,15 @@ class Smtp:
             self._idle.append(server)
         else:
             server.close()
+
+
+async def _is_usable(server: aiosmtplib.SMTP) -> bool:
+    """Return whether an idle connection can carry another message. A refusal here is not about the message."""
+    try:
+        await server.rset()
+    except (aiosmtplib.SMTPException, OSError):
+        return False
+    return True
 
 
 async def _announce(server: aiosmtplib.SMTP, wire: Wire) -> dict[str, str]:
