@@ -189,9 +189,10 @@ def test_what_a_step_of_a_retry_changes_costs_no_more_however_many_are_dead(
     fill(db, "dead", 2000)
     before = step()
     fill(db, "dead", MANY)
-    assert step() < 1.2 * before + 200
+    # Larger indexes are a level deeper: a few more pages for each of the hundred jobs.
+    assert step() < before + 1500
     db.execute("analyze dibs.dead, dibs.job, dibs.ready")
-    assert step() < 1.2 * before + 200
+    assert step() < before + 1500
 
 
 def test_a_retry_goes_on_where_the_last_step_ended(client: dibs.Client, db: Connection) -> None:
