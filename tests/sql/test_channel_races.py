@@ -147,3 +147,51 @@ def test_only_the_holder_tells_a_handler(db: Connection, client: dibs.Client, sh
         db.execute("select dibs.run_handler(%s, %s, 'shop.note', %s)", (job.id, job.token, Jsonb({"text": "late"})))
     assert lost.value.sqlstate == dibs.LeaseLost.sqlstate
     assert notes(shop) == []
+
+
+FAILING = Jsonb({"write": True, "answer": {"success": False, "error": "not now"}})
+ANSWER = "select dibs.run_handler(%s, %s, 'shop.answer', %s)"
+
+
+def test_a_lost_token_leaves_no_writes_of_a_handler_without_success(
+    db: Connection, client: dibs.Client, shop: Connection
+) -> None:
+    job = leased(client)
+    begin(db, job)
+    record(db, job, "accepted")
+    client.release(job)
+    [holder] = client.claim("q")
+    with pytest.raises(psycopg.Error) as lost:
+        db.execute(ANSWER, (job.id, job.token, FAILING))
+    assert lost.value.sqlstate == dibs.LeaseLost.sqlstate
+    assert notes(shop) == []
+    db.execute(ANSWER, (holder.id, holder.token, FAILING))
+    assert notes(shop) == ["written"]
+
+
+def test_a_result_that_two_tokens_record_stays_done(db: Connection, client: dibs.Client) -> None:
+    job = leased(client)
+    begin(db, job)
+    record(db, job, "accepted")
+    record(db, job, "recorded")
+    client.release(job)
+    [again] = client.claim("q")
+    record(db, again, "recorded")
+    assert begin(db, again) == "done"
+
+
+def test_a_step_that_arrives_again_after_a_later_step_changes_nothing(db: Connection, client: dibs.Client) -> None:
+    job = leased(client)
+    begin(db, job)
+    record(db, job, "failed")
+    begin(db, job)
+    record(db, job, "failed")
+    begin(db, job)
+    record(db, job, "accepted")
+    record(db, job, "recorded")
+    record(db, job, "accepted")
+    assert begin(db, job) == "done"
+    client.complete(job)
+    record(db, job, "accepted")
+    steps = [step for (step,) in db.execute("select step from dibs.delivery order by seq")]
+    assert steps == ["sending", "failed", "sending", "failed", "sending", "accepted", "recorded"]

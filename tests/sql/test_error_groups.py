@@ -112,6 +112,18 @@ def in_turn() -> None:
         raise KeyError("first line\nsecond line") from error
 
 
+def in_group() -> None:
+    raise ExceptionGroup("two", [ValueError("a"), KeyError("b")])
+
+
+TRACE_OF_LONG_MESSAGE = f'{traces.TRACE}\n  File "/srv/shop/tasks.py", line 3, in charge\nValueError: {"x" * 20_000}'
+
+
+def test_a_long_message_keeps_its_class_and_frame(shared_db: psycopg.Connection[Any]) -> None:
+    key = shared_db.execute("select k.error, k.frame from dibs._failure_key(%s) as k", (TRACE_OF_LONG_MESSAGE,))
+    assert key.fetchone() == ("ValueError", "shop/tasks.py in charge")
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [
@@ -122,6 +134,9 @@ def in_turn() -> None:
         (traces.TRACE, traces.TRACE),
         (traces.TRACE + '\n  File "a.py", line 1, in f\n    y', traces.TRACE),
         (traces.TRACE + "\n" + '  File "a.py", line 1, in f\n' * 5000 + "E: end", "E: end"),
+        (TRACE_OF_LONG_MESSAGE, TRACE_OF_LONG_MESSAGE[:8000].split("\n")[-1]),
+        (trace(in_group), "ExceptionGroup: two (2 sub-exceptions)"),
+        (traces.GROUP_TRACE, traces.GROUP_TRACE),
         ("", ""),
         ("\n", ""),
     ],

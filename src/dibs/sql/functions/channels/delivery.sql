@@ -13,7 +13,7 @@ begin atomic
   from (select) as always  -- one row, even if the job has no step
   left join lateral (
     select d.step, d.detail, (
-      select b.step from dibs.delivery as b where b.job_id = d.job_id and b.seq < d.seq
+      select b.step from dibs.delivery as b where b.job_id = d.job_id and b.seq < d.seq and b.step <> 'recorded'
       order by b.seq desc limit 1) as previous
     from dibs.delivery as d
     where d.job_id = _delivery_stage.job_id and (before_seq is null or d.seq < before_seq)
@@ -96,11 +96,17 @@ begin
   perform dibs._check_json('the detail of a delivery', record_delivery.detail, 'delivery');
   -- Lock the lease, even if another worker holds it by now, so that steps are recorded one after the other.
   select l.token into v_holder from dibs.lease as l where l.id = record_delivery.id for no key update;
-  select d.token, d.step, d.run into v_last
-  from dibs.delivery as d where d.job_id = record_delivery.id order by d.seq desc limit 1;
-  if v_last.step = record_delivery.step and v_last.token = record_delivery.token then
+  -- A repeated call may arrive after a later step of the same send.
+  if exists (
+    select from dibs.delivery as d
+    where d.job_id = record_delivery.id and d.token = record_delivery.token and d.step = record_delivery.step
+      and not exists (
+        select from dibs.delivery as s where s.job_id = d.job_id and s.seq > d.seq and s.step = 'sending'))
+  then
     return;
   end if;
+  select d.token, d.run into v_last
+  from dibs.delivery as d where d.job_id = record_delivery.id order by d.seq desc limit 1;
   -- A token that wrote the newest step may record how its send ended, even if it has lost the lease. Only the holder of
   -- the lease may record that the handler knows.
   if v_holder is distinct from record_delivery.token
@@ -116,8 +122,8 @@ $$;
 
 comment on function dibs.record_delivery is
 'Worker protocol: record how a send ended: `accepted` or `refused` by the provider, `failed` (certainly not sent, try
-again), or `recorded` when the handler knows the result. Recording the same step again changes nothing. Raises DI001 if
-the token neither holds the job nor recorded its newest step.';
+again), or `recorded` when the handler knows the result. Recording a step of a send again changes nothing. Raises DI001
+if the token neither holds the job nor recorded its newest step.';
 
 create or replace function dibs.run_handler(
   id uuid, token uuid, name text, payload jsonb, result jsonb default null, error text default null)
@@ -141,6 +147,9 @@ begin
       -- Another call with this token has ended the job, and its answer was lost. Roll back what the handler did now.
       raise exception using errcode = 'DI001', message = format('job %s has ended already', run_handler.id);
     end if;
+  else
+    -- The handler's writes stay, so only the holder may make them: raise DI001 if the lease is lost.
+    perform dibs.extend(run_handler.id, run_handler.token);
   end if;
   return v_envelope;
 end

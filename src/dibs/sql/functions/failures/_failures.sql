@@ -17,21 +17,30 @@ return left(
 comment on function dibs._message_without_ids is
 'Return the first 300 characters of a message, with N in place of each id and number.';
 
+create or replace function dibs._error_ends(error text) returns text
+language sql immutable strict parallel safe
+return case when length(error) > 16000 then left(error, 8000) || E'\n' || right(error, 8000) else error end;
+
+comment on function dibs._error_ends is
+'Return the first and last 8,000 characters of a long error, so that a search in it is fast; otherwise all of it.';
+
 create or replace function dibs._error_line(error text) returns text
 language sql immutable strict parallel safe
 return coalesce(
   case when starts_with(error, 'Traceback (most recent call last):') then
-    substring(right(error, 8000) from
+    substring(dibs._error_ends(error) from
       '.*\n +File "[^\n]*\n'  -- all up to the last frame: .* is greedy, and matches line breaks
       '(?: [^\n]*\n)*'  -- the code of that frame, which is indented
       '([^ \n][^\n]*)')  -- the line to return, such as "KeyError: 5"
+  when starts_with(error, '  + Exception Group Traceback (most recent call last):') then
+    substring(error from '\n  \| ([^ \n][^\n]*)')  -- the first line behind the bar that is not indented
   end,
   split_part(error, E'\n', 1));
 
 comment on function dibs._error_line is
 'Return the line with the class and the message of an error. That is its first line. In a text that begins with a Python
-traceback it is the line after the last frame. If the last 8,000 characters have no such line, the first line is
-returned, which then says only "Traceback".';
+traceback it is the line after the last frame, and in one that begins with the traceback of an exception group the line
+of the group. Without such a line, the first line is returned, which then says only "Traceback".';
 
 create or replace function dibs._innermost_frame(error text) returns text
 language sql immutable strict parallel safe
@@ -39,7 +48,7 @@ begin atomic
   select regexp_replace(f.file_and_function[1], '^.*/(?=[^/]+/[^/]+$)', '')  -- shop/tasks.py of /srv/shop/tasks.py
     || ' in ' || f.file_and_function[2]
   -- The flag n: ^ and $ match at each line. The frames of an exception group begin with a bar.
-  from regexp_matches(right(error, 8000), '^[ |]+File "([^"\n]+)", line [0-9]+, in ([^\n]+)$', 'gn')
+  from regexp_matches(dibs._error_ends(error), '^[ |]+File "([^"\n]+)", line [0-9]+, in ([^\n]+)$', 'gn')
     with ordinality as f (file_and_function, n)
   order by  -- false first: the frames of the user's code
     f.file_and_function[1]
