@@ -340,3 +340,19 @@ def test_a_rate_too_low_to_be_kept_is_refused(db: psycopg.Connection[Any], conne
     db.execute("select dibs.repair_limits()")
     db.execute("select * from dibs.maintain()")
     assert db.execute("select dibs.next_due('{q}') - dibs.now()").fetchall()
+
+
+def test_numbers_on_the_shortest_path_are_the_constants(shared_db: psycopg.Connection[Any]) -> None:
+    """There a call of `_constant` would cost a tenth of an enqueue."""
+    [(source, small, length)] = shared_db.execute(
+        "select prosrc, dibs._constant('small_job_bytes'), dibs._constant('name_bound') from pg_proc"
+        " where oid = 'dibs.enqueue'::regproc"
+    ).fetchall()
+    assert re.findall(r"pg_column_size\(payload\) > (\d+)|least\(v_limit, (\d+)\)", source) == [
+        (str(small), ""),
+        ("", str(small)),
+    ]
+    [valid] = shared_db.execute(
+        "select dibs._is_valid_kind(repeat('k', %s)), dibs._is_valid_kind(repeat('k', %s))", (length, length + 1)
+    ).fetchall()
+    assert valid == (True, False)

@@ -72,7 +72,7 @@ the retention of its queue. An id from `recent` on passes without the second tes
 
 create or replace function dibs._is_valid_kind(kind text) returns boolean
 language sql immutable parallel safe
-return coalesce(kind <> '' and length(kind) <= dibs._constant('name_bound') and kind not like E'%\n%', false);
+return coalesce(kind <> '' and length(kind) <= 200 and kind not like E'%\n%', false);  -- name_bound; see enqueue
 
 comment on function dibs._is_valid_kind is 'True if a kind has 1 to 200 characters on one line.';
 

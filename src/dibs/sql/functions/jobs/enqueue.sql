@@ -1,9 +1,20 @@
 -- enqueue: → ready. One job, or many in one statement; both in the caller's transaction.
 
+create or replace function dibs._has_job(id uuid) returns boolean
+language plpgsql stable
+as $$
+begin
+  return exists (select from dibs.job as j where j.id = _has_job.id);
+end
+$$;
+
+comment on function dibs._has_job is 'True if there is a job with this id.';
+
+-- Without a subquery: with one, PL/pgSQL would run a statement for it.
 create or replace function dibs._is_new_id(id uuid, stamp bigint, fresh boolean) returns boolean
 language sql stable
 return uuid_send(id) between int8send(stamp - 86400000::bigint * 65536) and int8send(stamp + 3599999::bigint * 65536)
-  and (fresh or (select true from dibs.job as j where j.id = _is_new_id.id) is null);
+  and (fresh or not dibs._has_job(id));
 
 comment on function dibs._is_new_id is
 'True if no queue refuses an id given by a client for its time (the last day or the next hour), and no job has it.
@@ -36,7 +47,8 @@ comment on function dibs._enqueue_as_batch is
 `payload` and `headers` are kept.';
 
 -- PL/pgSQL prepares every expression again in each transaction, and that costs more than evaluating it. So an ordinary
--- job needs few and small expressions here. Any other job is enqueued as a batch: then v_queue is null.
+-- job needs few and small expressions here, and numbers in place of _constant; a test compares them. Any other job is
+-- enqueued as a batch: then v_queue is null.
 --
 -- v_stamp is the present in 1/65536 ms, the unit of the first half of an id.
 --
@@ -84,8 +96,8 @@ begin
       due_at, ttl, deadline, lease, lease_growth, lease_cap, max_attempts, backoff, history, dedup_key, dedup,
       dedup_scope, dedup_for, on_duplicate, shard_key, "group", cost, resources) as o), payload, headers, body, fresh);
   elsif num_nonnulls(body, content_type, headers, priority, delay, due_at, ttl, deadline, max_attempts, history) > 0
-    or not dibs._is_valid_kind(kind) or payload = 'null' or pg_column_size(payload) > dibs._constant('small_job_bytes')
-    or octet_length(payload::text) > least(v_limit, dibs._constant('small_job_bytes'))
+    or not dibs._is_valid_kind(kind) or payload = 'null' or pg_column_size(payload) > 6400
+    or octet_length(payload::text) > least(v_limit, 6400)  -- small_job_bytes
   then
     payload := nullif(payload, 'null');
     headers := nullif(headers, 'null');
