@@ -57,9 +57,9 @@ def text() -> str:
         (lambda app: app.task(number).using(timeout=5), r"app\.task\(timeout=…\)"),
         (lambda app: app.task(number).using(retry=dibs.Retry()), r"app\.task\(retry=…\)"),
         (lambda app: app.task(conn=object()), r"\.using\(conn=…\)"),
-        (lambda app: app.task(priorty=1), "did you mean 'priority'"),
+        (lambda app: app.task(priorityy=1), "did you mean 'priority'"),
         (lambda app: app.batch(number), r"@app\.batch\(\)"),
-        (lambda app: app.remote("k").using(priorty=1), "did you mean 'priority'"),
+        (lambda app: app.remote("k").using(priorityy=1), "did you mean 'priority'"),
         (lambda app: app.remote("k").using(timeout=1), r"app\.task\(timeout=…\)"),
     ],
 )

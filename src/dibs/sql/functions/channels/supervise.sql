@@ -9,13 +9,12 @@ begin
   loop
     select p.job_id into v_look from dibs.supervised_process as p
     where p.queue_id = _lock_process.queue_id and p.name = _lock_process.name for update;
-    if found then
-      return v_look;
-    end if;
+    exit when found;
     insert into dibs.supervised_process (queue_id, name, job_id)
     values (_lock_process.queue_id, _lock_process.name, dibs._nil_id())
     on conflict on constraint supervised_process_pkey do nothing;
   end loop;
+  return v_look;
 end
 $$;
 
@@ -46,10 +45,9 @@ begin
     if found then
       return 'duplicate';
     end if;
-    if not dibs._is_waiting(_hasten_look.id) then
-      return null;
-    end if;
+    exit when not dibs._is_waiting(_hasten_look.id);
   end loop;
+  return null;
 end
 $$;
 

@@ -88,13 +88,12 @@ declare
 begin
   loop  -- Another session may insert the row, or delete it, between our statements.
     select x.* into s from dibs.schedule as x where x.name = _lock_or_insert_schedule.name for update;
-    if found then
-      return s;
-    end if;
+    exit when found;
     insert into dibs.schedule (name, created_at, job, rule, once, anchor, handled_until)
     values (_lock_or_insert_schedule.name, at, '{}', 'once', at, at, at)
     on conflict do nothing;
   end loop;
+  return s;
 end
 $$;
 

@@ -87,7 +87,7 @@ begin
         ' @weekly, @monthly, @yearly';
   end if;
   if v_given_kinds[1] in ('interval', 'fixed_rate', 'fixed_delay') then
-    v_every := rule ->> v_given_kinds[1];
+    v_every := (rule ->> v_given_kinds[1])::interval;
     if extract(year from v_every) <> 0 or extract(month from v_every) <> 0 then
       raise exception using errcode = 'DI051',
         message = format('%s is %s, but months differ in length', v_given_kinds[1], rule ->> v_given_kinds[1]),

@@ -10,7 +10,7 @@ declare
   v_now timestamptz := dibs.now();
   v_worker bigint;
   v_queue dibs.queue;
-  v_needed integer[] := '{}';
+  v_needed integer[] := '{}'::integer[];
 begin
   perform dibs._check_isolation('hold_shards');
   if coalesce(cardinality(queues), 0) = 0 then
