@@ -51,6 +51,13 @@ def test_a_full_queue_refuses_and_takes_again_when_there_is_room(client: dibs.Cl
     fill(client, 10)
 
 
+def test_a_queue_is_full_by_its_depth_although_no_job_is_due(client: dibs.Client) -> None:
+    client.queues.set("q", max_depth=1, max_age=60)
+    fill(client, 1, delay=3600)
+    with pytest.raises(dibs.QueueFull, match="1 jobs wait, at most 1 may"):
+        fill(client, 1, delay=3600)
+
+
 def pressure_of(db: psycopg.Connection[Any], queue: str) -> str:
     """The setting in which a connection remembers how full a queue is."""
     row = db.execute("select 'dibs.pressure_' || id from dibs.queue where name = %s", (queue,)).fetchone()

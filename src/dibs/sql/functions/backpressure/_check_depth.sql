@@ -7,7 +7,7 @@ language plpgsql stable
 as $$
 declare
   v_waiting constant bigint := (pressure).waiting;
-  v_age constant interval := date_trunc('milliseconds', at - (pressure).oldest_due);
+  v_age interval;
   v_message text;
 begin
   -- Which bound is exceeded? If both are, name the depth.
@@ -16,6 +16,7 @@ begin
     v_message := format('%s is full: %s jobs wait, at most %s may, and this call brings %s more', what,
       least(v_waiting, max_depth), max_depth, new_jobs);
   else
+    v_age := date_trunc('milliseconds', at - (pressure).oldest_due);
     v_message := format('%s is full: its oldest job has been due for %s, and at most %s is allowed', what, v_age,
       max_age);
   end if;
