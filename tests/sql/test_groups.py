@@ -333,7 +333,8 @@ def test_four_claimers_serve_the_small_groups_first(connect: Connect, db: psycop
     last_small = max(i for i, group in enumerate(served) if group != "big")
     assert served[:last_small].count("big") < 500
     assert len(served) + len(drain(db, 100)) == 6000
-    assert left_behind(db) == (0, 0)
+    # A pointer that a claim put back below the floor of another is found by the next look-back.
+    wait_until(lambda: take(db, 1) == [] and left_behind(db) == (0, 0), what="no pointer is left behind")
 
 
 def test_order_is_never_broken_by_sixteen_claimers(connect: Connect, db: psycopg.Connection[Any]) -> None:
